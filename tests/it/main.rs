@@ -1,0 +1,2 @@
+//! The integration tests, in one binary.
+fn main() {}
