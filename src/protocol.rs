@@ -53,6 +53,13 @@ pub trait Protocol<Req, Res, E> {
     /// Copies a request for one more attempt. `None`: it cannot be sent twice.
     fn clone_request(&self, request: &Req) -> Option<Req>;
 
+    /// Whether a copy that was kept can still be sent: a recording may have outgrown its limit
+    /// since. Asked after a failure that allows a retry; default: `true`.
+    fn can_replay(&self, copy: &Req) -> bool {
+        let _ = copy;
+        true
+    }
+
     /// Reads what this one request asks for itself, before it is first sent. By default nothing.
     fn limits(&self, request: &Req) -> Limits {
         let _ = request;
@@ -70,8 +77,8 @@ pub trait Protocol<Req, Res, E> {
 
     /// Whether [`classify`](Self::classify) reads [`Attempt::elapsed`]. Default: `true`.
     ///
-    /// With `false` a session without observer and timeout reads no clock before its first
-    /// failure, and `elapsed` is then counted from there.
+    /// With `false` a session without observer and total timeout reads no clock when it begins,
+    /// and its `elapsed` is zero.
     fn timed(&self) -> bool {
         true
     }
@@ -291,6 +298,10 @@ macro_rules! forward {
 
             fn clone_request(&self, request: &Req) -> Option<Req> {
                 (**self).clone_request(request)
+            }
+
+            fn can_replay(&self, copy: &Req) -> bool {
+                (**self).can_replay(copy)
             }
 
             fn limits(&self, request: &Req) -> Limits {
