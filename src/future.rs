@@ -45,19 +45,18 @@ pin_project! {
         // `Some` while a retry is possible: the copy to send, and the handle to send it with.
         next: Option<(Req, S)>,
         #[pin]
-        state: State<S::Future, P::Future, Result<S::Response, S::Error>>,
+        state: State<S::Future, P::Future>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<F, D, O> {
+    enum State<F, D> {
         // An attempt is in flight.
         Calling { #[pin] response: F },
-        // `Some` until it is decided about; it stays here when the poll has to yield first.
-        Checking { outcome: Option<O> },
-        // The retry is decided on and its delay runs.
-        Waiting { #[pin] delay: D },
+        // The retry is decided on and its delay runs. Boxed: every request in flight would carry
+        // the room for a timer that few of them need.
+        Waiting { delay: Pin<Box<D>> },
         // The delay is over and the handle is not ready yet.
         Readying,
         // The outcome was given away.
@@ -68,14 +67,26 @@ pin_project! {
 impl<P, S, Req> ResponseFuture<P, S, Req>
 where
     P: Policy<Req, S::Response, S::Error>,
-    S: Service<Req>,
+    S: Service<Req> + Clone,
 {
-    pub(crate) fn new(policy: P, next: Option<(Req, S)>, response: S::Future) -> Self {
-        Self {
+    /// Sends the first attempt with `service`, which is ready.
+    // The session is begun in the place where it stays: to begin it first and move it here costs
+    // more than all the rest.
+    #[inline]
+    pub(crate) fn send(policy: P, service: &mut S, mut request: Req) -> Self {
+        let mut this = Self {
             policy,
-            next,
-            state: State::Calling { response },
-        }
+            next: None,
+            state: State::Done,
+        };
+        this.policy.prepare(&mut request);
+        let copy = this.policy.clone_request(&request);
+        // Invariant 2: the handle that was readied is the one that is called.
+        let response = service.call(request);
+        // Invariant 10: without a copy there is no retry, and nothing to clone the service for.
+        this.next = copy.map(|copy| (copy, service.clone()));
+        this.state = State::Calling { response };
+        this
     }
 }
 
@@ -92,19 +103,9 @@ where
         loop {
             match this.state.as_mut().project() {
                 StateProj::Calling { response } => {
-                    let outcome = ready!(response.poll(cx));
-                    // Invariant 1: this drops the attempt's future.
-                    this.state.set(State::Checking {
-                        outcome: Some(outcome),
-                    });
-                }
-                StateProj::Checking { outcome } => {
-                    if sent >= RETRIES_PER_POLL {
-                        cx.waker().wake_by_ref();
-                        return Poll::Pending;
-                    }
-                    ready!(coop::poll_proceed(cx)).made_progress();
-                    let mut outcome = outcome.take().expect("an outcome is decided about once");
+                    let mut outcome = ready!(response.poll(cx));
+                    // Checking. Invariant 1: this drops the attempt's future.
+                    this.state.set(State::Done);
                     let delay = match this.next.as_mut() {
                         Some((copy, _)) => this.policy.retry(copy, &mut outcome),
                         None => {
@@ -115,18 +116,25 @@ where
                     match delay {
                         Some(delay) => {
                             drop(outcome); // Invariant 5.
-                            this.state.set(State::Waiting { delay });
+                            this.state.set(State::Waiting {
+                                delay: Box::pin(delay),
+                            });
                         }
                         None => {
                             // A replayed body records for as long as its copy lives.
                             *this.next = None;
-                            this.state.set(State::Done);
                             return Poll::Ready(outcome);
                         }
                     }
                 }
                 StateProj::Waiting { delay } => {
-                    ready!(delay.poll(cx));
+                    // Invariant 8.
+                    if sent == RETRIES_PER_POLL {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    ready!(coop::poll_proceed(cx)).made_progress();
+                    ready!(delay.as_mut().poll(cx));
                     this.state.set(State::Readying);
                 }
                 StateProj::Readying => {
@@ -161,7 +169,6 @@ where
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
             State::Calling { .. } => "Calling",
-            State::Checking { .. } => "Checking",
             State::Waiting { .. } => "Waiting",
             State::Readying => "Readying",
             State::Done => "Done",

@@ -3,6 +3,9 @@
 
 pub mod backoff;
 pub mod budget;
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub mod compat;
 pub mod future;
 mod layer;
 pub mod observe;

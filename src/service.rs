@@ -70,15 +70,8 @@ where
         self.service.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Req) -> Self::Future {
-        // Invariant 9: the prototype is not asked anything.
-        let mut policy = self.policy.clone();
-        policy.prepare(&mut request);
-        let copy = policy.clone_request(&request);
-        // Invariant 2: the handle that was readied is the one that is called.
-        let response = self.service.call(request);
-        // Invariant 10: without a copy there is no retry, and nothing to clone the service for.
-        let next = copy.map(|copy| (copy, self.service.clone()));
-        ResponseFuture::new(policy, next, response)
+    fn call(&mut self, request: Req) -> Self::Future {
+        // Invariant 9: the prototype is cloned and not asked anything.
+        ResponseFuture::send(self.policy.clone(), &mut self.service, request)
     }
 }

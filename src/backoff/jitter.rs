@@ -152,7 +152,11 @@ impl Range {
 
 // The nearest number in `[0, 1)`; NaN is 0.
 fn unit_of(unit: f64) -> f64 {
-    if unit >= 0.0 { unit.min(1.0 - f64::EPSILON / 2.0) } else { 0.0 }
+    if unit >= 0.0 {
+        unit.min(1.0 - f64::EPSILON / 2.0)
+    } else {
+        0.0
+    }
 }
 
 // `whole * ratio`, for a ratio from 0 to 100. Exact to the nanosecond up to 104 days, the 53 bits of

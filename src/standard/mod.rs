@@ -9,7 +9,11 @@ use crate::{
     observe::Observe,
 };
 
+mod decide;
+mod policy;
 mod session;
+#[cfg(feature = "tower")]
+mod tower;
 mod wait;
 
 pub use self::wait::Wait;
@@ -174,7 +178,7 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     fn from_config(config: Config<P, M>) -> Self {
         Self {
             config: Arc::new(config),
-            session: Session::new(),
+            session: Session::new(None),
         }
     }
 }
@@ -184,7 +188,7 @@ impl<P, M: MakeBackoff> Clone for StandardPolicy<P, M> {
     fn clone(&self) -> Self {
         Self {
             config: self.config.clone(),
-            session: Session::new(),
+            session: Session::new(self.session.started),
         }
     }
 }

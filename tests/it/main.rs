@@ -1,2 +1,1 @@
-//! The integration tests, in one binary.
-fn main() {}
+//! The integration tests, in one binary: on two cores the saved links matter.

@@ -1,0 +1,217 @@
+//! The decisions of one request, one after another.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{Settings, StandardPolicy};
+use crate::{
+    backoff::{Backoff, MakeBackoff},
+    observe::{DelaySource, Finished, Observe, Retrying, StopReason},
+    protocol::{Attempt, Protocol, Verdict},
+};
+
+impl<P, M: MakeBackoff> StandardPolicy<P, M> {
+    /// Notes when the session starts, where somebody asks for the time.
+    pub(super) fn note_start<Req, Res, E>(&mut self)
+    where
+        P: Protocol<Req, Res, E>,
+    {
+        let Settings {
+            total_timeout,
+            observers,
+            ..
+        } = &self.config.settings;
+        let timed =
+            total_timeout.is_some() || !observers.is_empty() || self.config.protocol.timed();
+        self.session.started = timed.then(Instant::now);
+    }
+
+    /// Reads the request's own limits.
+    pub(super) fn begin<Req, Res, E>(&mut self, request: &Req)
+    where
+        P: Protocol<Req, Res, E>,
+    {
+        let limits = self.config.protocol.limits(request);
+        self.session.begin(limits);
+        self.session.open = !self.config.settings.observers.is_empty();
+    }
+
+    /// Marks a request that is sent as this attempt after `wait`. The marks of a nested request are
+    /// the outer layer's.
+    pub(super) fn mark<Req, Res, E>(&self, request: &mut Req, attempt: u32, wait: Duration)
+    where
+        P: Protocol<Req, Res, E>,
+    {
+        if !self.session.nested() {
+            let deadline = self.session.deadline(&self.config.settings);
+            let remaining = deadline.map(|deadline| {
+                deadline
+                    .saturating_duration_since(Instant::now())
+                    .saturating_sub(wait)
+            });
+            self.config.protocol.prepare(request, attempt, remaining);
+        }
+    }
+
+    /// Decides about an outcome: `Some` wait, or `None` and the session is finished.
+    pub(super) fn decide<Req, Res, E>(
+        &mut self,
+        request: Option<&Req>,
+        outcome: &Result<Res, E>,
+    ) -> Option<Duration>
+    where
+        P: Protocol<Req, Res, E>,
+    {
+        let attempt = Attempt::new(request, outcome, self.session.attempt());
+        let verdict = if self.config.protocol.timed() {
+            let attempt = attempt.with_elapsed(self.session.elapsed());
+            self.config.protocol.classify(&attempt)
+        } else {
+            self.config.protocol.classify(&attempt)
+        };
+        let decision = match verdict {
+            Verdict::Success => {
+                // A request of a layer above is that layer's to account for.
+                if !self.session.nested() {
+                    self.config.settings.budget.deposit();
+                }
+                Err(StopReason::Success)
+            }
+            Verdict::Stop => Err(StopReason::NotRetryable),
+            _ => {
+                let protocol = &self.config.protocol;
+                let copy = request.is_some_and(|request| protocol.can_replay(request));
+                self.schedule(verdict, copy)
+            }
+        };
+        match decision {
+            Ok((delay, source)) => {
+                let waits = self.session.waits();
+                waits.total = waits.total.saturating_add(delay);
+                self.tell_retrying(delay, source);
+                Some(delay)
+            }
+            Err(reason) => {
+                self.finish(reason);
+                None
+            }
+        }
+    }
+
+    /// The delay before a retry of a failure that allows one.
+    fn schedule(
+        &mut self,
+        verdict: Verdict,
+        copy: bool,
+    ) -> Result<(Duration, DelaySource), StopReason> {
+        let transparent = self.session.is_transparent(verdict, &self.config.settings);
+        if !transparent && !self.session.nested() {
+            self.config.settings.budget.failure();
+        }
+        if let Some(reason) = self.session.limit(copy, &self.config.settings) {
+            return Err(reason);
+        }
+        if verdict == Verdict::ServerRefused {
+            return Err(StopReason::ServerRefused);
+        }
+        let (delay, source) = if transparent {
+            (Duration::ZERO, DelaySource::Transparent)
+        } else {
+            self.delay(verdict)
+        };
+        if !self.session.fits(delay, &self.config.settings) {
+            return Err(StopReason::DeadlineExceeded);
+        }
+        if transparent {
+            let waits = self.session.waits();
+            waits.transparent += 1;
+            waits.uncounted = true;
+        } else if self.config.settings.budget.withdraw() {
+            self.session.waits().borrowed = true;
+        } else {
+            return Err(StopReason::BudgetExhausted);
+        }
+        Ok((delay, source))
+    }
+
+    fn delay(&mut self, verdict: Verdict) -> (Duration, DelaySource) {
+        let waits = self.session.waits();
+        let max = self.config.settings.max_server_delay;
+        if let Verdict::Pushback(hint) = verdict {
+            waits.backoff = None;
+            return (
+                hint.min(max),
+                DelaySource::Server {
+                    clamped: hint > max,
+                },
+            );
+        }
+        let backoff = waits
+            .backoff
+            .get_or_insert_with(|| self.config.maker.make_backoff());
+        match verdict {
+            Verdict::RetryAfter(hint) if !hint.is_zero() && !max.is_zero() => {
+                let delay = hint.min(max);
+                let delay = delay.saturating_add(backoff.spread(delay));
+                (
+                    delay,
+                    DelaySource::Server {
+                        clamped: hint > max,
+                    },
+                )
+            }
+            _ => (backoff.next_delay(), DelaySource::Backoff),
+        }
+    }
+
+    /// Ends the session: tells it once, and gives back what was lent for a retry that was not sent
+    /// (invariant 6).
+    pub(super) fn finish(&mut self, reason: StopReason) {
+        if self.session.take_borrowed() {
+            self.config.settings.budget.refund();
+        }
+        if std::mem::take(&mut self.session.open) {
+            self.tell_finished(reason);
+        }
+    }
+
+    fn tell_retrying(&self, delay: Duration, source: DelaySource) {
+        self.tell(|observer, name| {
+            let event = Retrying::new(name, self.session.attempt());
+            let elapsed = self.session.elapsed();
+            observer.retrying(&Retrying {
+                delay,
+                source,
+                elapsed,
+                ..event
+            });
+        });
+    }
+
+    fn tell_finished(&self, reason: StopReason) {
+        self.tell(|observer, name| {
+            let event = Finished::new(name, self.session.attempt(), reason);
+            observer.finished(&Finished {
+                transparent: self.session.transparent(),
+                total_delay: self.session.total_delay(),
+                elapsed: self.session.elapsed(),
+                ..event
+            });
+        });
+    }
+
+    fn tell(&self, event: impl Fn(&dyn Observe, &str)) {
+        let Settings {
+            observers, name, ..
+        } = &self.config.settings;
+        for observer in observers {
+            // An observer's panic is its own: the hook has reported it, and unwinding from here
+            // would cost the caller the outcome, or abort where a session is dropped.
+            let _ = catch_unwind(AssertUnwindSafe(|| event(&**observer, name)));
+        }
+    }
+}
