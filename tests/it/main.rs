@@ -1,1 +1,12 @@
 //! The integration tests, in one binary: on two cores the saved links matter.
+
+mod backoff;
+mod backoff_statistics;
+mod hot_path;
+mod machine;
+mod machine_tower;
+mod standard;
+mod support;
+#[cfg(feature = "tower")]
+mod tower_compat;
+mod types;

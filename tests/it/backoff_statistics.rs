@@ -1,0 +1,1 @@
+//! backoff_statistics
