@@ -124,12 +124,12 @@ impl<R> ExponentialBackoffMaker<R> {
                 .checked_pow(retry)
                 .and_then(|power| power.checked_mul(min))
         } else {
+            // Grown by its excess over 1, so that retry 0 is `min` to the nanosecond.
             let power = self.factor.powi(i32::try_from(retry).unwrap_or(i32::MAX));
-            let grown = min as f64 * power;
-            (grown < max as f64).then_some(grown as u128)
+            let excess = min as f64 * (power - 1.0);
+            (excess < max as f64).then(|| min.saturating_add(excess as u128))
         };
-        // `max(min)`: the cast may have cut a fraction that the conversion of `min` brought.
-        grown.unwrap_or(max).min(max).max(min)
+        grown.unwrap_or(max).min(max)
     }
 }
 

@@ -107,16 +107,16 @@ impl Jitter {
                 if high <= max {
                     (base, high)
                 } else {
-                    (share(max, 1.0 / (1.0 + ratio)), max)
+                    (part(max, 1.0 / (1.0 + ratio)), max)
                 }
             }
             Self::Proportional(ratio) => {
-                let part = share(base, ratio);
-                let high = base.saturating_add(part);
+                let spread = part(base, ratio);
+                let high = base.saturating_add(spread);
                 if high <= max {
-                    (base - part, high)
+                    (base - spread, high)
                 } else {
-                    (share(max, (1.0 - ratio) / (1.0 + ratio)), max)
+                    (part(max, (1.0 - ratio) / (1.0 + ratio)), max)
                 }
             }
         };
@@ -163,4 +163,9 @@ fn unit_of(unit: f64) -> f64 {
 // an `f64`; `Duration::MAX` has 94 bits, so nothing overflows.
 fn share(whole: u128, ratio: f64) -> u128 {
     (whole as f64 * ratio) as u128
+}
+
+// The same for a ratio from 0 to 1, never rounded above the whole.
+fn part(whole: u128, ratio: f64) -> u128 {
+    share(whole, ratio).min(whole)
 }
