@@ -12,6 +12,10 @@
 
 use std::{fmt, sync::Arc};
 
+mod amount;
+mod bucket;
+mod drip;
+mod sync;
 mod token;
 mod tps;
 
@@ -67,9 +71,10 @@ pub struct Unlimited;
 
 /// A setting that no budget can have.
 ///
-/// Its text is `invalid budget: <reason>`.
+/// Its text is `invalid budget: <setting> <reason>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidBudget {
+    setting: &'static str,
     reason: &'static str,
 }
 
@@ -86,14 +91,14 @@ impl Budget for Unlimited {
 // === impl InvalidBudget ===
 
 impl InvalidBudget {
-    fn new(reason: &'static str) -> Self {
-        Self { reason }
+    fn new(setting: &'static str, reason: &'static str) -> Self {
+        Self { setting, reason }
     }
 }
 
 impl fmt::Display for InvalidBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invalid budget: {}", self.reason)
+        write!(f, "invalid budget: {} {}", self.setting, self.reason)
     }
 }
 

@@ -10,3 +10,7 @@ mod support;
 #[cfg(feature = "tower")]
 mod tower_compat;
 mod types;
+//! The integration tests, in one binary.
+
+mod budget;
+mod budget_token;
