@@ -18,6 +18,7 @@ mod drip;
 mod sync;
 mod token;
 mod tps;
+mod window;
 
 pub use self::{token::TokenBudget, tps::TpsBudget};
 

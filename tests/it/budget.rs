@@ -67,3 +67,20 @@ pub(crate) fn on_threads(work: impl Fn() -> usize + Sync) -> usize {
             .sum()
     })
 }
+
+/// Deposits so many times.
+pub(crate) fn deposit(budget: &impl Budget, times: usize) {
+    for _ in 0..times {
+        budget.deposit();
+    }
+}
+
+/// Runs `test` on a runtime whose clock stands still.
+pub(crate) fn paused<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(test)
+}

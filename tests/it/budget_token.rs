@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tokio::time::advance;
 use tower_retry_layer::budget::{Budget, TokenBudget};
 
-use crate::budget::{THREADS, drain, on_threads};
+use crate::budget::{THREADS, deposit, drain, on_threads, paused};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
@@ -81,6 +81,25 @@ fn a_capacity_of_zero_never_lends() {
         assert!(!budget.withdraw());
         assert_eq!(budget.balance(), 0);
     }
+}
+
+#[test]
+fn what_comes_in_goes_out_and_no_more_is_kept_than_fits() {
+    // F13.
+    let budget = emptied(10, 1.0);
+    let take = |times| (0..times).all(|_| budget.withdraw());
+    deposit(&budget, 5);
+    assert!(take(3));
+    assert_eq!(budget.balance(), 2);
+    deposit(&budget, 6);
+    assert_eq!(budget.balance(), 8);
+    assert!(take(2));
+    assert_eq!(budget.balance(), 6);
+    assert!(take(5));
+    assert_eq!(budget.balance(), 1);
+    assert!(!take(6));
+    deposit(&budget, 15);
+    assert_eq!(budget.balance(), 10);
 }
 
 #[test]
@@ -291,24 +310,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runs `test` on a runtime whose clock stands still.
-fn paused<T>(test: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
-        .block_on(test)
-}
-
 fn emptied(capacity: u32, ratio: f32) -> TokenBudget {
     let budget = TokenBudget::new(capacity, ratio).unwrap();
     while budget.withdraw() {}
     budget
-}
-
-fn deposit(budget: &TokenBudget, times: usize) {
-    for _ in 0..times {
-        budget.deposit();
-    }
 }

@@ -14,3 +14,4 @@ mod types;
 
 mod budget;
 mod budget_token;
+mod budget_tps;
