@@ -8,6 +8,7 @@
 //! - [`TokenBudget`], the default of [`StandardPolicy`](crate::StandardPolicy): a bucket that
 //!   successes fill.
 //! - [`TpsBudget`]: the sliding window of Finagle and `tower::retry`, with a reserve per second.
+//! - [`RetryThrottle`]: gRPC's, which counts failures and stops all retries at half.
 //! - [`Unlimited`]: always yes; what refuses to be a budget says so by name.
 
 use std::{fmt, sync::Arc};
@@ -16,11 +17,12 @@ mod amount;
 mod bucket;
 mod drip;
 mod sync;
+mod throttle;
 mod token;
 mod tps;
 mod window;
 
-pub use self::{token::TokenBudget, tps::TpsBudget};
+pub use self::{throttle::RetryThrottle, token::TokenBudget, tps::TpsBudget};
 
 /// What sessions share to decide whether one more retry may be sent.
 ///

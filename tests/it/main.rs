@@ -13,5 +13,6 @@ mod types;
 //! The integration tests, in one binary.
 
 mod budget;
+mod budget_throttle;
 mod budget_token;
 mod budget_tps;
