@@ -10,19 +10,23 @@
 //! - [`TpsBudget`]: the sliding window of Finagle and `tower::retry`, with a reserve per second.
 //! - [`RetryThrottle`]: gRPC's, which counts failures and stops all retries at half.
 //! - [`Unlimited`]: always yes; what refuses to be a budget says so by name.
+//!
+//! One upstream that fails must not spend the retries of the others: [`Keyed`] keeps a budget for
+//! each.
 
 use std::{fmt, sync::Arc};
 
 mod amount;
 mod bucket;
 mod drip;
+mod keyed;
 mod sync;
 mod throttle;
 mod token;
 mod tps;
 mod window;
 
-pub use self::{throttle::RetryThrottle, token::TokenBudget, tps::TpsBudget};
+pub use self::{keyed::Keyed, throttle::RetryThrottle, token::TokenBudget, tps::TpsBudget};
 
 /// What sessions share to decide whether one more retry may be sent.
 ///

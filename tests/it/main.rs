@@ -13,6 +13,7 @@ mod types;
 //! The integration tests, in one binary.
 
 mod budget;
+mod budget_keyed;
 mod budget_throttle;
 mod budget_token;
 mod budget_tps;
