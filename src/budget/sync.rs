@@ -1,4 +1,4 @@
-//! What the algorithms share between threads, in one place so that a model checker can stand in.
+//! What threads share, named once: the model checker's types take its place in `tests/loom.rs`.
 
 pub(super) use std::sync::{
     Mutex, MutexGuard,

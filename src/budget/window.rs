@@ -21,10 +21,15 @@ pub(super) const SLOTS: usize = 10;
 
 /// Bits of a slot's word that count its deposits; the tick has the others.
 ///
-/// 67 million deposits in a tick, and ticks that repeat after 2^38: with the shortest tick, a
-/// millisecond, that is 8.7 years.
+/// That is 67 million deposits in a tick, and ticks that repeat after 2^38: with the shortest tick,
+/// a millisecond, after 8.7 years.
 const COUNT_BITS: u32 = 26;
 const TICK_MASK: u64 = u64::MAX >> COUNT_BITS;
+
+/// How far a slot's tick may be ahead of a thread that was suspended in the middle of a deposit: a
+/// million ticks, 17 minutes at the shortest. What seems to be further ahead lies behind: nobody
+/// has used the slot for long.
+const MAX_AHEAD: u64 = 1 << 20;
 
 /// Deposits after which a slot takes no more. The bits above leave room for every thread that has
 /// checked this and not yet added.
@@ -229,8 +234,7 @@ fn count_in(word: u64) -> u64 {
 
 /// Whether the tick of a word lies after `tick`, on a circle of 2^38 ticks.
 fn is_later(word_tick: u64, tick: u64) -> bool {
-    let ahead = word_tick.wrapping_sub(tick) & TICK_MASK;
-    ahead > 0 && ahead <= TICK_MASK / 2
+    (1..=MAX_AHEAD).contains(&(word_tick.wrapping_sub(tick) & TICK_MASK))
 }
 
 /// Tells apart what a refusal depends on: the tick and how many deposits are in its window.

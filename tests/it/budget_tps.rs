@@ -531,6 +531,21 @@ fn no_success_is_lost_among_threads() {
 }
 
 #[test]
+#[ignore = "33 million deposits take seconds in a debug build"]
+fn a_tick_stops_counting_instead_of_wrapping() {
+    let budget = without_reserve(DAY, 1.0);
+    on_threads(|| {
+        deposit(&budget, (1 << 25) / THREADS + 1);
+        0
+    });
+    let full = budget.balance();
+    // Threads that had checked the limit and not yet added may pass it by one each.
+    assert!((1 << 25..(1 << 25) + THREADS as u64).contains(&full));
+    deposit(&budget, 1_000);
+    assert_eq!(budget.balance(), full);
+}
+
+#[test]
 fn refunds_among_threads_neither_make_nor_lose_a_retry() {
     let budget = TpsBudget::new(DAY, 0, 1.0).unwrap();
     deposit(&budget, 3);
