@@ -1,1 +1,76 @@
-//! hot_path
+//! What a request that succeeds at once pays: no allocation, no clock, no clone that is not needed.
+
+use std::{
+    future::{Ready, ready},
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+use tower::{Layer, Service};
+use tower_retry_layer::{
+    Policy, RetryLayer, StandardPolicy,
+    budget::{TokenBudget, TpsBudget},
+    observe::on_finish,
+    on_error,
+};
+
+/// Answers at once.
+#[derive(Clone)]
+struct Echo;
+
+impl Service<u64> for Echo {
+    type Response = u64;
+    type Error = ();
+    type Future = Ready<Result<u64, ()>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: u64) -> Self::Future {
+        ready(Ok(request))
+    }
+}
+
+/// Allocations of a thousand requests that succeed at once.
+fn allocations<P: Policy<u64, u64, ()> + Clone>(policy: P) -> u64 {
+    let mut service = RetryLayer::new(policy).layer(Echo);
+    let mut cx = Context::from_waker(Waker::noop());
+    let counted = allocation_counter::measure(|| {
+        for request in 0..1_000 {
+            assert!(service.poll_ready(&mut cx).is_ready());
+            let future = pin!(service.call(request));
+            assert_eq!(future.poll(&mut cx), Poll::Ready(Ok(request)));
+        }
+    });
+    counted.count_total
+}
+
+// Invariant 10.
+#[test]
+fn a_success_at_once_allocates_nothing() {
+    let policy = || StandardPolicy::new(on_error());
+    assert_eq!(allocations(policy()), 0);
+    assert_eq!(
+        allocations(policy().budget(TokenBudget::new(10, 0.1).unwrap())),
+        0
+    );
+    assert_eq!(allocations(policy().budget(TpsBudget::default())), 0);
+    assert_eq!(allocations(policy().without_budget()), 0);
+    assert_eq!(
+        allocations(policy().observe(on_finish(|event| assert_eq!(event.attempts, 1)))),
+        0
+    );
+    assert_eq!(
+        allocations(policy().total_timeout(std::time::Duration::from_secs(1))),
+        0
+    );
+}
+
+#[test]
+fn the_counter_of_allocations_counts() {
+    assert_eq!(
+        allocation_counter::measure(|| drop(std::hint::black_box(Box::new(1)))).count_total,
+        1
+    );
+}

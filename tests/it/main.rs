@@ -2,6 +2,11 @@
 
 mod backoff;
 mod backoff_statistics;
+mod budget;
+mod budget_keyed;
+mod budget_throttle;
+mod budget_token;
+mod budget_tps;
 mod hot_path;
 mod machine;
 mod machine_tower;
@@ -10,10 +15,3 @@ mod support;
 #[cfg(feature = "tower")]
 mod tower_compat;
 mod types;
-//! The integration tests, in one binary.
-
-mod budget;
-mod budget_keyed;
-mod budget_throttle;
-mod budget_token;
-mod budget_tps;

@@ -55,8 +55,10 @@ pub(crate) struct Scripted<Req, Res, E> {
 /// What an attempt takes, and what it comes to.
 type Answer<Res, E> = (Duration, Result<Res, E>);
 
+type Script<Req, Res, E> = Box<dyn FnMut(u32, &Req) -> Answer<Res, E> + Send>;
+
 struct Shared<Req, Res, E> {
-    answers: Mutex<Box<dyn FnMut(u32, &Req) -> Answer<Res, E> + Send>>,
+    answers: Mutex<Script<Req, Res, E>>,
     readiness: Mutex<VecDeque<Poll<Result<(), E>>>>,
     calls: Mutex<Vec<(Instant, Req)>>,
     clones: AtomicU32,
@@ -243,14 +245,6 @@ impl Events {
                 Event::Retrying { .. } => None,
             })
             .collect()
-    }
-
-    pub(crate) fn retries(&self) -> usize {
-        let events = self.0.lock().unwrap();
-        events
-            .iter()
-            .filter(|event| matches!(event, Event::Retrying { .. }))
-            .count()
     }
 }
 
