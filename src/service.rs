@@ -4,7 +4,8 @@ use std::task::{Context, Poll};
 
 use tower_service::Service;
 
-use crate::{future::ResponseFuture, policy::Policy};
+use crate::future::ResponseFuture;
+use crate::policy::Policy;
 
 /// A service that sends a failed request again, as its policy decides.
 ///
