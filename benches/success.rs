@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     future::{Ready, ready},
     hint::black_box,
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, Waker},
 };
@@ -12,6 +12,7 @@ use std::{
 use criterion::Criterion;
 use tower::{
     Layer, Service,
+    layer::util::Identity,
     retry::budget::{Budget as _, TpsBudget as TowerTps},
 };
 use tower_retry_layer::{
@@ -36,6 +37,25 @@ impl Service<u64> for Echo {
 
     fn call(&mut self, request: u64) -> Self::Future {
         ready(Ok(black_box(request)))
+    }
+}
+
+/// Answers at once, as cheaply as a client does that shares a pool and boxes its futures.
+#[derive(Clone)]
+struct Client(Arc<u64>);
+
+impl Service<u64> for Client {
+    type Response = u64;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<u64, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: u64) -> Self::Future {
+        let pool = self.0.clone();
+        Box::pin(async move { Ok(black_box(request + *pool)) })
     }
 }
 
@@ -80,13 +100,11 @@ where
     }
 }
 
-fn success(criterion: &mut Criterion) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap();
-    let _entered = runtime.enter();
-    let mut group = criterion.benchmark_group("success");
+fn success<S>(criterion: &mut Criterion, name: &str, bare: S)
+where
+    S: Service<u64, Response = u64, Error = Infallible> + Clone + 'static,
+{
+    let mut group = criterion.benchmark_group(format!("success/{name}"));
     let mut bench = |name: &str, mut service: Box<dyn FnMut(u64) -> u64>| {
         group.bench_function(name, |bencher| {
             bencher.iter(|| assert_eq!(service(black_box(7)), 7));
@@ -94,14 +112,13 @@ fn success(criterion: &mut Criterion) {
     };
     macro_rules! service {
         ($layer:expr) => {{
-            let mut service = $layer.layer(Echo);
+            let mut service = $layer.layer(bare.clone());
             Box::new(move |request| call(&mut service, request))
         }};
     }
     let tower = |budget| tower::retry::RetryLayer::new(Tower { budget });
     let ours = || StandardPolicy::new(on_error());
-    let mut bare = Echo;
-    bench("bare", Box::new(move |request| call(&mut bare, request)));
+    bench("bare", service!(Identity::new()));
     bench("tower", service!(tower(None)));
     bench(
         "tower_tps",
@@ -126,7 +143,13 @@ fn success(criterion: &mut Criterion) {
 }
 
 fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let _entered = runtime.enter();
     let mut criterion = Criterion::default().configure_from_args();
-    success(&mut criterion);
+    success(&mut criterion, "nothing", Echo);
+    success(&mut criterion, "client", Client(Arc::new(0)));
     criterion.final_summary();
 }

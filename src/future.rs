@@ -70,23 +70,19 @@ where
     S: Service<Req> + Clone,
 {
     /// Sends the first attempt with `service`, which is ready.
-    // The session is begun in the place where it stays: to begin it first and move it here costs
-    // more than all the rest.
     #[inline]
-    pub(crate) fn send(policy: P, service: &mut S, mut request: Req) -> Self {
-        let mut this = Self {
-            policy,
-            next: None,
-            state: State::Done,
-        };
-        this.policy.prepare(&mut request);
-        let copy = this.policy.clone_request(&request);
+    pub(crate) fn send(mut policy: P, service: &mut S, mut request: Req) -> Self {
+        policy.prepare(&mut request);
+        let copy = policy.clone_request(&request);
         // Invariant 2: the handle that was readied is the one that is called.
         let response = service.call(request);
         // Invariant 10: without a copy there is no retry, and nothing to clone the service for.
-        this.next = copy.map(|copy| (copy, service.clone()));
-        this.state = State::Calling { response };
-        this
+        let next = copy.map(|copy| (copy, service.clone()));
+        Self {
+            policy,
+            next,
+            state: State::Calling { response },
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
 
 impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     /// Notes when the session starts, where somebody asks for the time.
+    #[inline]
     pub(super) fn note_start<Req, Res, E>(&mut self)
     where
         P: Protocol<Req, Res, E>,
@@ -31,6 +32,7 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     }
 
     /// Reads the request's own limits.
+    #[inline]
     pub(super) fn begin<Req, Res, E>(&mut self, request: &Req)
     where
         P: Protocol<Req, Res, E>,
@@ -42,6 +44,7 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
 
     /// Marks a request that is sent as this attempt after `wait`. The marks of a nested request are
     /// the outer layer's.
+    #[inline]
     pub(super) fn mark<Req, Res, E>(&self, request: &mut Req, attempt: u32, wait: Duration)
     where
         P: Protocol<Req, Res, E>,
@@ -58,6 +61,7 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     }
 
     /// Decides about an outcome: `Some` wait, or `None` and the session is finished.
+    #[inline]
     pub(super) fn decide<Req, Res, E>(
         &mut self,
         request: Option<&Req>,
@@ -73,20 +77,24 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
         } else {
             self.config.protocol.classify(&attempt)
         };
+        if verdict == Verdict::Success {
+            // A request of a layer above is that layer's to account for.
+            if !self.session.nested() {
+                self.config.settings.budget.deposit();
+            }
+            self.finish(StopReason::Success);
+            return None;
+        }
+        let copy = request.is_some_and(|request| self.config.protocol.can_replay(request));
+        self.decide_failure(verdict, copy)
+    }
+
+    // Apart from the success, which is to stay small enough to be inlined.
+    #[cold]
+    fn decide_failure(&mut self, verdict: Verdict, copy: bool) -> Option<Duration> {
         let decision = match verdict {
-            Verdict::Success => {
-                // A request of a layer above is that layer's to account for.
-                if !self.session.nested() {
-                    self.config.settings.budget.deposit();
-                }
-                Err(StopReason::Success)
-            }
             Verdict::Stop => Err(StopReason::NotRetryable),
-            _ => {
-                let protocol = &self.config.protocol;
-                let copy = request.is_some_and(|request| protocol.can_replay(request));
-                self.schedule(verdict, copy)
-            }
+            _ => self.schedule(verdict, copy),
         };
         match decision {
             Ok((delay, source)) => {
@@ -170,7 +178,16 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
 
     /// Ends the session: tells it once, and gives back what was lent for a retry that was not sent
     /// (invariant 6).
+    #[inline]
     pub(super) fn finish(&mut self, reason: StopReason) {
+        // Nobody asks after a session that nobody observes and that never waited.
+        if self.session.open || self.session.has_waited() {
+            self.close(reason);
+        }
+    }
+
+    #[inline(never)]
+    fn close(&mut self, reason: StopReason) {
         if self.session.take_borrowed() {
             self.config.settings.budget.refund();
         }

@@ -17,10 +17,12 @@ where
 {
     type Future = Wait;
 
+    #[inline]
     fn retry(&mut self, request: &mut Req, result: &mut Result<Res, E>) -> Option<Wait> {
         self.decide(Some(&*request), result).map(Wait::new)
     }
 
+    #[inline(always)]
     fn clone_request(&mut self, request: &Req) -> Option<Req> {
         // What could not be followed by a retry is not copied.
         match self.session.limit(true, &self.config.settings) {
@@ -29,6 +31,7 @@ where
         }
     }
 
+    #[inline(always)]
     fn prepare(&mut self, request: &mut Req) {
         if self.session.has_waited() {
             self.session.sent();
