@@ -1,0 +1,242 @@
+//! The budgets beside tower's, on one thread and on two: nanoseconds for one call of one thread.
+//!
+//! Every run checks what came out of it.
+
+#![allow(missing_docs, reason = "criterion's macro makes a public function")]
+
+use std::{
+    hint::black_box,
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, criterion_group, criterion_main};
+use tower::retry::budget::{Budget as _, TpsBudget as TowerBudget};
+use tower_retry_layer::budget::{Budget, RetryThrottle, TokenBudget, TpsBudget};
+
+const THREADS: [usize; 2] = [1, 2];
+
+/// One tick is then longer than any run.
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// The longest window that tower allows.
+const MINUTE: Duration = Duration::from_secs(60);
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .sample_size(30);
+    targets = deposit_when_full, deposit, withdraw, pair, refusal
+}
+criterion_main!(benches);
+
+/// Healthy traffic: nothing to add.
+fn deposit_when_full(c: &mut Criterion) {
+    let mut group = c.benchmark_group("deposit when full");
+    compare(&mut group, "empty loop", || (), |()| black_box(()), |()| ());
+    compare(
+        &mut group,
+        "token",
+        TokenBudget::default,
+        TokenBudget::deposit,
+        |budget| assert_eq!(budget.balance(), 100),
+    );
+    compare(
+        &mut group,
+        "throttle",
+        || RetryThrottle::new(1_000, 0.1).unwrap(),
+        RetryThrottle::deposit,
+        |throttle| assert_eq!(throttle.tokens(), 1_000.0),
+    );
+    group.finish();
+}
+
+fn deposit(c: &mut Criterion) {
+    let mut group = c.benchmark_group("deposit");
+    compare(
+        &mut group,
+        "token",
+        || emptied(1_000_000, 1e-6),
+        TokenBudget::deposit,
+        // A deposit is a millionth of a retry, so this bucket does not fill up in any run.
+        |budget| assert!(budget.balance() < 1_000_000),
+    );
+    compare(
+        &mut group,
+        "tps",
+        || TpsBudget::new(DAY, 0, 0.2).unwrap(),
+        TpsBudget::deposit,
+        |budget| {
+            (0..5).for_each(|_| budget.deposit());
+            assert!(budget.balance() > 0);
+        },
+    );
+    compare(
+        &mut group,
+        "tower's tps",
+        || TowerBudget::new(MINUTE, 0, 0.2),
+        |budget| budget.deposit(),
+        |budget| {
+            (0..5).for_each(|_| budget.deposit());
+            assert!(budget.withdraw());
+        },
+    );
+    group.finish();
+}
+
+/// Retries that are granted.
+fn withdraw(c: &mut Criterion) {
+    let mut group = c.benchmark_group("withdraw");
+    compare(
+        &mut group,
+        "token",
+        || TokenBudget::new(u32::MAX, 0.2).unwrap(),
+        |budget| assert!(budget.withdraw()),
+        |budget| assert!(budget.balance() < u64::from(u32::MAX)),
+    );
+    compare(
+        &mut group,
+        "tps",
+        || TpsBudget::new(DAY, 1_000_000, 0.2).unwrap(),
+        |budget| assert!(budget.withdraw()),
+        |budget| assert!(budget.balance() < 86_400_000_000),
+    );
+    compare(
+        &mut group,
+        "tower's tps",
+        || TowerBudget::new(MINUTE, 100_000_000, 0.2),
+        |budget| assert!(budget.withdraw()),
+        |budget| assert!(budget.withdraw()),
+    );
+    group.finish();
+}
+
+/// A success and a retry by turns, as in a client that limps.
+fn pair(c: &mut Criterion) {
+    let mut group = c.benchmark_group("deposit and withdraw");
+    compare(
+        &mut group,
+        "token",
+        || emptied(1_000, 1.0),
+        |budget| {
+            budget.deposit();
+            assert!(budget.withdraw());
+        },
+        |budget| assert_eq!(budget.balance(), 0),
+    );
+    compare(
+        &mut group,
+        "tps",
+        || TpsBudget::new(MINUTE, 10, 1.0).unwrap(),
+        |budget| {
+            budget.deposit();
+            assert!(budget.withdraw());
+        },
+        |budget| assert_eq!(budget.balance(), 600),
+    );
+    compare(
+        &mut group,
+        "tower's tps",
+        || TowerBudget::new(MINUTE, 10, 1.0),
+        |budget| {
+            budget.deposit();
+            assert!(budget.withdraw());
+        },
+        |budget| assert!(budget.withdraw()),
+    );
+    group.finish();
+}
+
+/// An outage: nothing is left and nothing comes in.
+fn refusal(c: &mut Criterion) {
+    let mut group = c.benchmark_group("refused withdrawal");
+    compare(
+        &mut group,
+        "token",
+        || emptied(100, 0.2),
+        |budget| assert!(!budget.withdraw()),
+        |budget| assert_eq!(budget.balance(), 0),
+    );
+    compare(
+        &mut group,
+        "tps",
+        || {
+            let budget = TpsBudget::new(DAY, 0, 0.2).unwrap();
+            budget.deposit();
+            budget
+        },
+        |budget| assert!(!budget.withdraw()),
+        |budget| assert_eq!(budget.balance(), 0),
+    );
+    compare(
+        &mut group,
+        "tower's tps",
+        || {
+            let budget = TowerBudget::new(MINUTE, 0, 0.2);
+            budget.deposit();
+            budget
+        },
+        |budget| assert!(!budget.withdraw()),
+        |budget| assert!(!budget.withdraw()),
+    );
+    group.finish();
+}
+
+/// Runs `call` so many times on each of one and two threads, on one budget; then `check`.
+fn compare<B: Sync>(
+    group: &mut BenchmarkGroup<'_, criterion::measurement::WallTime>,
+    name: &str,
+    make: impl Fn() -> B,
+    call: impl Fn(&B) + Sync,
+    check: impl Fn(&B),
+) {
+    for threads in THREADS {
+        group.bench_function(BenchmarkId::new(name, threads), |b| {
+            b.iter_custom(|calls| {
+                let budget = make();
+                let took = on_threads(threads, || {
+                    for _ in 0..calls {
+                        call(black_box(&budget));
+                    }
+                });
+                check(&budget);
+                took
+            });
+        });
+    }
+}
+
+/// The time from the common start to the end of the last thread.
+fn on_threads(threads: usize, work: impl Fn() + Sync) -> Duration {
+    if threads == 1 {
+        let start = Instant::now();
+        work();
+        return start.elapsed();
+    }
+    let start = Barrier::new(threads);
+    thread::scope(|scope| {
+        let runs: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    start.wait();
+                    let start = Instant::now();
+                    work();
+                    start.elapsed()
+                })
+            })
+            .collect();
+        runs.into_iter()
+            .map(|run| run.join().unwrap())
+            .max()
+            .unwrap_or_default()
+    })
+}
+
+fn emptied(capacity: u32, ratio: f32) -> TokenBudget {
+    let budget = TokenBudget::new(capacity, ratio).unwrap();
+    while budget.withdraw() {}
+    budget
+}
