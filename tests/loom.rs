@@ -16,7 +16,10 @@ mod window;
 mod sync {
     use loom::sync::atomic::AtomicU64 as Inner;
     use loom::sync::atomic::Ordering;
-    pub(crate) use loom::sync::{Mutex, MutexGuard, atomic::Ordering::Relaxed};
+    pub(crate) use loom::sync::{
+        Mutex, MutexGuard,
+        atomic::Ordering::{Acquire, Relaxed, Release},
+    };
 
     /// loom's atomic, with every access announced.
     ///
@@ -48,6 +51,10 @@ mod sync {
 
         pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
             self.announce().fetch_add(value, order)
+        }
+
+        pub(crate) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+            self.announce().fetch_sub(value, order)
         }
 
         pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
@@ -232,9 +239,24 @@ fn a_late_deposit_takes_none_from_the_slots_new_tick() {
         let late = run(&window, |window| window.deposit(3));
         window.deposit(13);
         late.join().unwrap();
-        // The late one is dropped, or counts as one of the tick in which it was carried out.
+        // The late one came before the tick changed, or counts as one of the new tick.
         let balance = window.balance(13);
         assert!(balance == RETRY || balance == 2 * RETRY);
+    });
+}
+
+#[test]
+fn a_deposit_is_lent_once_while_its_slot_changes_hands() {
+    model(|| {
+        let window = Arc::new(Window::new(RETRY, 0));
+        window.deposit(3);
+        assert!(window.withdraw(3));
+        let later = run(&window, |window| window.deposit(13));
+        let early = window.withdraw(12);
+        later.join().unwrap();
+        assert!(!early);
+        assert!(window.withdraw(13));
+        assert!(!window.withdraw(13));
     });
 }
 
@@ -256,13 +278,16 @@ fn a_slot_that_is_taken_over_leaves_no_negative_balance() {
 // === one thread, ticks that no test can wait for ===
 
 #[test]
-fn a_deposit_of_a_tick_long_gone_is_dropped() {
+fn a_deposit_that_comes_too_late_counts_in_the_tick_that_has_begun() {
     model(|| {
         let window = Window::new(RETRY, 0);
         window.deposit(25);
         window.deposit(15);
         window.deposit(5);
-        assert_eq!(window.balance(25), RETRY);
+        for tick in [25, 34] {
+            assert_eq!(window.balance(tick), 3 * RETRY);
+        }
+        assert_eq!(window.balance(35), 0);
     });
 }
 

@@ -2,5 +2,8 @@
 
 pub(super) use std::sync::{
     Mutex, MutexGuard,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
 };

@@ -1,12 +1,13 @@
 //! `TpsBudget`: a sliding window of successes, and a reserve per second.
 
-use std::{fmt, time::Duration};
+use std::{fmt, num::NonZeroU64, time::Duration};
 
 use tokio::time::Instant;
 
 use super::{
     Budget, InvalidBudget,
     amount::{to_float, to_units},
+    sync::{AtomicU64, Relaxed},
     window::{RETRY, SLOTS, Window},
 };
 
@@ -14,6 +15,10 @@ use super::{
 /// schedulers it would be measured with; above a day a window says nothing about the present.
 const MIN_TTL: Duration = Duration::from_millis(10);
 const MAX_TTL: Duration = Duration::from_secs(24 * 3_600);
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+const DEFAULT_TTL: NonZeroU64 = NonZeroU64::new(10 * NANOS_PER_SECOND).unwrap();
 
 /// The highest share, Finagle's and tower's too.
 const MAX_PERCENT: f32 = 1_000.0;
@@ -63,7 +68,10 @@ const MAX_PERCENT: f32 = 1_000.0;
 /// ```
 pub struct TpsBudget {
     origin: Instant,
-    ttl: Duration,
+    /// In nanoseconds.
+    ttl: NonZeroU64,
+    /// The tick that was last computed; every use of it is checked.
+    guess: AtomicU64,
     window: Window,
 }
 
@@ -98,6 +106,9 @@ impl TpsBudget {
                 "must not be greater than 1000",
             ));
         }
+        // A day of nanoseconds is far below 2^64.
+        let ttl = u64::try_from(ttl.as_nanos()).ok().and_then(NonZeroU64::new);
+        let ttl = ttl.ok_or(InvalidBudget::new("ttl", "must be non-zero"))?;
         Ok(Self::from_units(ttl, min_per_sec, per_deposit))
     }
 
@@ -106,15 +117,15 @@ impl TpsBudget {
         self.window.balance(self.tick()) / u64::from(RETRY)
     }
 
-    fn from_units(ttl: Duration, min_per_sec: u32, per_deposit: u64) -> Self {
-        const NANOS_PER_SECOND: u128 = 1_000_000_000;
+    fn from_units(ttl: NonZeroU64, min_per_sec: u32, per_deposit: u64) -> Self {
+        let reserve = u128::from(min_per_sec) * u128::from(ttl.get()) * u128::from(RETRY);
         // 2^32 retries a second for a day are less than 2^62 units.
-        let reserve =
-            u128::from(min_per_sec) * ttl.as_nanos() * u128::from(RETRY) / NANOS_PER_SECOND;
+        let reserve = u64::try_from(reserve / u128::from(NANOS_PER_SECOND)).unwrap_or(u64::MAX / 2);
         Self {
             origin: Instant::now(),
             ttl,
-            window: Window::new(per_deposit, u64::try_from(reserve).unwrap_or(u64::MAX / 2)),
+            guess: AtomicU64::new(0),
+            window: Window::new(per_deposit, reserve),
         }
     }
 
@@ -122,22 +133,42 @@ impl TpsBudget {
     /// every tenth.
     #[inline]
     fn tick(&self) -> u64 {
-        let elapsed = Instant::now()
-            .saturating_duration_since(self.origin)
-            .as_nanos();
-        let ttl = self.ttl.as_nanos();
-        match (u64::try_from(elapsed * SLOTS as u128), u64::try_from(ttl)) {
-            // A division that the processor has an instruction for, good for 58 years.
-            (Ok(elapsed), Ok(ttl)) => elapsed / ttl,
-            _ => u64::try_from(elapsed * SLOTS as u128 / ttl).unwrap_or(u64::MAX),
+        let elapsed = Instant::now().saturating_duration_since(self.origin);
+        // Ten times the nanoseconds, good for 58 years without 128 bits.
+        let tenths = elapsed
+            .as_secs()
+            .checked_mul(SLOTS as u64 * NANOS_PER_SECOND);
+        match tenths.and_then(|t| t.checked_add(SLOTS as u64 * u64::from(elapsed.subsec_nanos()))) {
+            Some(tenths) => {
+                // To check a guess takes a multiplication, and what follows need not wait for it:
+                // within a tick the processor foresees the answer.
+                let guess = self.guess.load(Relaxed);
+                if tenths.wrapping_sub(guess.wrapping_mul(self.ttl.get())) < self.ttl.get() {
+                    guess
+                } else {
+                    self.next_tick(tenths)
+                }
+            }
+            None => {
+                let tick = elapsed.as_nanos() * SLOTS as u128 / u128::from(self.ttl.get());
+                u64::try_from(tick).unwrap_or(u64::MAX)
+            }
         }
+    }
+
+    /// The first of a tick divides, and lets the others guess.
+    #[cold]
+    fn next_tick(&self, tenths: u64) -> u64 {
+        let tick = tenths / self.ttl;
+        self.guess.store(tick, Relaxed);
+        tick
     }
 }
 
 /// A window of 10 s, a reserve of 10 retries a second, and a share of 0.2.
 impl Default for TpsBudget {
     fn default() -> Self {
-        Self::from_units(Duration::from_secs(10), 10, u64::from(RETRY) / 5)
+        Self::from_units(DEFAULT_TTL, 10, u64::from(RETRY) / 5)
     }
 }
 
@@ -172,7 +203,7 @@ impl fmt::Debug for TpsBudget {
                 "balance",
                 &to_float(self.window.balance(self.tick()), RETRY),
             )
-            .field("ttl", &self.ttl)
+            .field("ttl", &Duration::from_nanos(self.ttl.get()))
             .field("reserve", &to_float(self.window.reserve(), RETRY))
             .field("retry_percent", &to_float(self.window.per_deposit(), RETRY))
             .finish()
