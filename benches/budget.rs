@@ -12,7 +12,7 @@ use std::{
 };
 
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, criterion_group, criterion_main};
-use tower::retry::budget::{Budget as _, TpsBudget as TowerBudget};
+use tower::retry::budget as theirs;
 use tower_retry_layer::budget::{Budget, RetryThrottle, TokenBudget, TpsBudget};
 
 const THREADS: [usize; 2] = [1, 2];
@@ -41,14 +41,14 @@ fn deposit_when_full(c: &mut Criterion) {
         &mut group,
         "token",
         TokenBudget::default,
-        TokenBudget::deposit,
+        <TokenBudget as Budget>::deposit,
         |budget| assert_eq!(budget.balance(), 100),
     );
     compare(
         &mut group,
         "throttle",
         || RetryThrottle::new(1_000, 0.1).unwrap(),
-        RetryThrottle::deposit,
+        <RetryThrottle as Budget>::deposit,
         |throttle| assert_eq!(throttle.tokens(), 1_000.0),
     );
     group.finish();
@@ -60,7 +60,7 @@ fn deposit(c: &mut Criterion) {
         &mut group,
         "token",
         || emptied(1_000_000, 1e-6),
-        TokenBudget::deposit,
+        <TokenBudget as Budget>::deposit,
         // A deposit is a millionth of a retry, so this bucket does not fill up in any run.
         |budget| assert!(budget.balance() < 1_000_000),
     );
@@ -68,7 +68,7 @@ fn deposit(c: &mut Criterion) {
         &mut group,
         "tps",
         || TpsBudget::new(DAY, 0, 0.2).unwrap(),
-        TpsBudget::deposit,
+        <TpsBudget as Budget>::deposit,
         |budget| {
             (0..5).for_each(|_| budget.deposit());
             assert!(budget.balance() > 0);
@@ -77,7 +77,7 @@ fn deposit(c: &mut Criterion) {
     compare(
         &mut group,
         "tower's tps",
-        || TowerBudget::new(MINUTE, 0, 0.2),
+        || Theirs(theirs::TpsBudget::new(MINUTE, 0, 0.2)),
         |budget| budget.deposit(),
         |budget| {
             (0..5).for_each(|_| budget.deposit());
@@ -107,7 +107,7 @@ fn withdraw(c: &mut Criterion) {
     compare(
         &mut group,
         "tower's tps",
-        || TowerBudget::new(MINUTE, 100_000_000, 0.2),
+        || Theirs(theirs::TpsBudget::new(MINUTE, 100_000_000, 0.2)),
         |budget| assert!(budget.withdraw()),
         |budget| assert!(budget.withdraw()),
     );
@@ -140,7 +140,7 @@ fn pair(c: &mut Criterion) {
     compare(
         &mut group,
         "tower's tps",
-        || TowerBudget::new(MINUTE, 10, 1.0),
+        || Theirs(theirs::TpsBudget::new(MINUTE, 10, 1.0)),
         |budget| {
             budget.deposit();
             assert!(budget.withdraw());
@@ -175,7 +175,7 @@ fn refusal(c: &mut Criterion) {
         &mut group,
         "tower's tps",
         || {
-            let budget = TowerBudget::new(MINUTE, 0, 0.2);
+            let budget = Theirs(theirs::TpsBudget::new(MINUTE, 0, 0.2));
             budget.deposit();
             budget
         },
@@ -183,6 +183,19 @@ fn refusal(c: &mut Criterion) {
         |budget| assert!(!budget.withdraw()),
     );
     group.finish();
+}
+
+/// tower's budget under this crate's trait, so that no method has two meanings.
+struct Theirs(theirs::TpsBudget);
+
+impl Budget for Theirs {
+    fn deposit(&self) {
+        theirs::Budget::deposit(&self.0);
+    }
+
+    fn withdraw(&self) -> bool {
+        theirs::Budget::withdraw(&self.0)
+    }
 }
 
 /// Runs `call` so many times on each of one and two threads, on one budget; then `check`.

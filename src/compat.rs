@@ -31,7 +31,7 @@ use crate::{
         Backoff, BackoffFn, ExponentialBackoff, ExponentialBackoffMaker, InSchedule, MakeBackoff,
         MakeBackoffFn, MakeRng, Schedule,
     },
-    budget::{Budget, TokenBudget, TpsBudget, Unlimited},
+    budget::{Budget, RetryThrottle, TokenBudget, TpsBudget, Unlimited},
     policy::Policy,
 };
 
@@ -110,7 +110,7 @@ macro_rules! budget {
     )*};
 }
 
-budget!(TokenBudget, TpsBudget, Unlimited);
+budget!(RetryThrottle, TokenBudget, TpsBudget, Unlimited);
 
 // === backoffs ===
 

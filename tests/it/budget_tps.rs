@@ -531,7 +531,6 @@ fn no_success_is_lost_among_threads() {
 }
 
 #[test]
-#[ignore = "33 million deposits take seconds in a debug build"]
 fn a_tick_stops_counting_instead_of_wrapping() {
     let budget = without_reserve(DAY, 1.0);
     on_threads(|| {
