@@ -20,6 +20,13 @@ use crate::policy::Policy;
 /// `ConcurrencyLimit` or a `Buffer` there hands out its place at `poll_ready`: a caller that
 /// readies the service early and does not call it holds a place that a retry may be waiting for.
 ///
+/// # When the compiler finds no method `call` or `oneshot`
+///
+/// Then `Retry` is no `Service` for that request, and the message does not say why. Written as
+/// `Service::call(&mut service, request)` it does: most often the request is not `Clone`, the inner
+/// service is not, or the error below is a `Box<dyn Error + Send + Sync>` that the policy was not
+/// written for.
+///
 /// # Cancellation safety
 ///
 /// Dropping the response future ends the session at once: no further attempt, no timer, and a

@@ -89,6 +89,7 @@ impl<B> Session<B> {
     }
 
     /// The number of the attempt that would be sent now.
+    #[cfg(feature = "tower")]
     pub(super) fn next_attempt(&self) -> u32 {
         match &self.waits {
             Some(waits) if !waits.uncounted => self.attempt().saturating_add(1),
