@@ -80,6 +80,11 @@
 //! });
 //! ```
 //!
+//! # When the compiler finds no method `call` or `oneshot`
+//!
+//! Write `Service::call(&mut service, request)`, or put `.check_service::<_, Req, Res, Error>()`
+//! at the end of a `ServiceBuilder`: then it says what is missing. See [`Retry`].
+//!
 //! # Features
 //!
 //! The core builds without any.

@@ -147,20 +147,31 @@ pub fn on_error() -> OnError {
 
 /// A protocol for any request that is `Clone`, from a closure that gives the verdict.
 ///
-/// A closure that looks into a response or an error needs its types: write them in the parameter,
-/// as below.
+/// A closure that looks into a response or an error needs its type in the parameter, as below;
+/// what it does not look into may stay `_`. Write the closure in place: one that is bound to a
+/// variable first is not general enough for the compiler.
 ///
 /// # Examples
 ///
 /// ```
-/// use tower_retry_layer::{Attempt, StandardPolicy, Verdict, classify_fn};
-/// type Reply<'a> = Attempt<'a, u64, String, std::io::Error>;
+/// use std::io;
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+/// use tower_retry_layer::{Attempt, RetryLayer, StandardPolicy, Verdict, classify_fn};
 ///
-/// let _policy = StandardPolicy::new(classify_fn(|attempt: &Reply<'_>| match attempt.outcome() {
-///     Ok(_) => Verdict::Success,
-///     Err(error) if error.kind() == std::io::ErrorKind::TimedOut => Verdict::Retry,
-///     Err(_) => Verdict::Stop,
+/// let policy = StandardPolicy::new(classify_fn(|attempt: &Attempt<_, _, io::Error>| {
+///     match attempt.outcome() {
+///         Ok(_) => Verdict::Success,
+///         Err(error) if error.kind() == io::ErrorKind::TimedOut => Verdict::Retry,
+///         Err(_) => Verdict::Stop,
+///     }
 /// }));
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let service = ServiceBuilder::new()
+///     .layer(RetryLayer::new(policy))
+///     .service(service_fn(async |n: u32| Ok::<_, io::Error>(n + 1)));
+/// assert_eq!(service.oneshot(1).await.unwrap(), 2);
+/// # });
 /// ```
 pub fn classify_fn<F, Req, Res, E>(classify: F) -> ClassifyFn<F>
 where

@@ -59,6 +59,8 @@ pub trait MakeBackoff {
 }
 
 /// The waits of one session, one after another.
+///
+/// There is no reset here, as not every backoff has one: for a fresh start make another.
 #[diagnostic::on_unimplemented(message = "`{Self}` is not a backoff")]
 pub trait Backoff {
     /// The next wait, and one step on.

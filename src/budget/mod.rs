@@ -111,6 +111,13 @@ impl fmt::Display for InvalidBudget {
 
 impl std::error::Error for InvalidBudget {}
 
+/// Shows only that there is one, so that what holds a `dyn Budget` can derive `Debug`.
+impl fmt::Debug for dyn Budget + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Budget")
+    }
+}
+
 // === pointers ===
 
 macro_rules! forward {

@@ -121,6 +121,8 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     }
 
     /// A budget shared with other policies: of clients whose retries hit the same server.
+    ///
+    /// [`budget`](Self::budget) takes an `Arc` as well, for a second pointer in between.
     pub fn shared_budget(self, budget: Arc<dyn Budget>) -> Self {
         self.with(|settings| settings.budget = budget)
     }
