@@ -104,6 +104,8 @@ pub mod budget;
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub mod compat;
 pub mod future;
+#[cfg(feature = "http")]
+pub mod http;
 mod layer;
 pub mod observe;
 mod policy;

@@ -8,6 +8,8 @@ mod budget_throttle;
 mod budget_token;
 mod budget_tps;
 mod hot_path;
+#[cfg(feature = "http")]
+mod http_retry_after;
 mod machine;
 mod machine_tower;
 mod standard;
