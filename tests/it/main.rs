@@ -10,6 +10,8 @@ mod budget_tps;
 mod hot_path;
 #[cfg(feature = "http")]
 mod http_retry_after;
+#[cfg(feature = "http")]
+mod http_rules;
 mod machine;
 mod machine_tower;
 mod standard;

@@ -1,0 +1,40 @@
+//! What one request says about its own retries, as extensions.
+
+use tokio::time::Instant;
+
+/// The request may be sent twice although its method does not say so: it reads only, or the server
+/// recognises a repetition.
+///
+/// # Examples
+///
+/// ```
+/// use tower_retry_layer::http::Idempotent;
+///
+/// let search = http::Request::post("/search").extension(Idempotent).body("{}")?;
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Idempotent;
+
+/// The request is sent once, whatever comes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NoRetry;
+
+/// The attempts of this request in all, the first included, in place of the policy's number.
+/// 0 and 1 mean no retries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MaxAttempts(pub u32);
+
+/// No attempt of this request is begun after this moment; the earlier of this and the policy's
+/// `total_timeout` counts.
+///
+/// An attempt that is in flight is not cut off: that is for a timeout around the retry layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Deadline(pub Instant);
+
+/// The number of the attempt, from 1, which the retry layer puts on every attempt.
+///
+/// A retry layer that meets it in a request lets the layer above retry, and passes through: see
+/// [`Http::nested`](super::Http::nested).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RetryAttempt(pub u32);

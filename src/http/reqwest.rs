@@ -1,0 +1,87 @@
+//! `Http` over reqwest's own types.
+
+use std::time::Duration;
+
+use reqwest::{Error, Request, Response};
+
+use super::{
+    error::{ErrorRef, Fate},
+    exchange::{Exchange, RequestView, ResponseView},
+    rules::Http,
+};
+use crate::{Attempt, Limits, Protocol, Verdict};
+
+/// For [`RetryLayer`](crate::RetryLayer) over a `reqwest::Client`.
+///
+/// A request whose body is a stream cannot be copied: it is sent once.
+///
+/// reqwest keeps a request's extensions to itself, so a request marks itself by an
+/// `Idempotency-Key` only, and stacked layers know each other by the
+/// [`attempt_header`](Http::attempt_header). See also
+/// [`follows_redirects`](Http::follows_redirects).
+///
+/// reqwest resends by itself what an HTTP/2 server refused, twice at most and without a wait;
+/// `ClientBuilder::retry(reqwest::retry::never())` leaves that to this layer. Its `timeout` covers
+/// one attempt.
+impl<E, M> Protocol<Request, Response, E> for Http<M>
+where
+    E: ErrorRef<M>,
+{
+    fn classify(&self, attempt: &Attempt<'_, Request, Response, E>) -> Verdict {
+        let request = attempt.request();
+        let exchange = Exchange {
+            request: request.map(|request| RequestView {
+                method: request.method(),
+                path: request.url().path(),
+                headers: request.headers(),
+                extensions: None,
+            }),
+            outcome: match attempt.outcome() {
+                Ok(response) => Ok(ResponseView {
+                    status: response.status(),
+                    headers: response.headers(),
+                    extensions: response.extensions(),
+                }),
+                Err(error) => Err(error.error_ref()),
+            },
+            idempotent: request
+                .is_none_or(|request| self.is_idempotent(request.method(), request.headers())),
+            number: attempt.number(),
+            elapsed: attempt.elapsed(),
+        };
+        self.judge(&exchange, true)
+    }
+
+    fn clone_request(&self, request: &Request) -> Option<Request> {
+        request.try_clone()
+    }
+
+    fn limits(&self, request: &Request) -> Limits {
+        let mut limits = Limits::default();
+        limits.nested = self.is_marked(request.headers());
+        limits
+    }
+
+    fn prepare(&self, request: &mut Request, attempt: u32, _: Option<Duration>) {
+        self.mark_header(request.headers_mut(), attempt);
+    }
+
+    fn timed(&self) -> bool {
+        self.has_rule()
+    }
+}
+
+/// What reqwest itself knows. `None`: its cause knows more.
+pub(super) fn look(error: &Error) -> Option<Fate> {
+    if error.is_connect() {
+        // A timeout of reqwest's is a type of its own; any other cause is hyper-util's.
+        error.is_timeout().then_some(Fate::NeverSent)
+    } else if error.is_timeout() && error.is_request() {
+        Some(Fate::PerhapsProcessed)
+    } else if error.is_request() {
+        None
+    } else {
+        // The request could not be built, a redirect was refused, a body could not be read.
+        Some(Fate::Hopeless)
+    }
+}
