@@ -53,6 +53,13 @@ use http_body_util::{
 pub trait ReplayableBody: Sized {
     /// A copy that yields the same frames from the first on. `None`: this one is sent once.
     fn try_replay(&self) -> Option<Self>;
+
+    /// Whether this copy can still be sent: what it is recorded from may have outgrown its limit.
+    ///
+    /// Asked of the copy before a retry. Default: `true`.
+    fn can_replay(&self) -> bool {
+        true
+    }
 }
 
 // What is held in memory: a clone is the whole body.
@@ -96,11 +103,19 @@ impl<B: ReplayableBody> ReplayableBody for Option<B> {
             None => Some(None),
         }
     }
+
+    fn can_replay(&self) -> bool {
+        self.as_ref().is_none_or(B::can_replay)
+    }
 }
 
 impl<B: ReplayableBody> ReplayableBody for Box<B> {
     fn try_replay(&self) -> Option<Self> {
         (**self).try_replay().map(Box::new)
+    }
+
+    fn can_replay(&self) -> bool {
+        (**self).can_replay()
     }
 }
 
@@ -109,6 +124,13 @@ impl<L: ReplayableBody, R: ReplayableBody> ReplayableBody for Either<L, R> {
         match self {
             Self::Left(body) => body.try_replay().map(Self::Left),
             Self::Right(body) => body.try_replay().map(Self::Right),
+        }
+    }
+
+    fn can_replay(&self) -> bool {
+        match self {
+            Self::Left(body) => body.can_replay(),
+            Self::Right(body) => body.can_replay(),
         }
     }
 }

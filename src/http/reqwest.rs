@@ -57,9 +57,10 @@ where
     }
 
     fn limits(&self, request: &Request) -> Limits {
-        let mut limits = Limits::default();
-        limits.nested = self.is_marked(request.headers());
-        limits
+        Limits {
+            nested: self.is_marked(request.headers()),
+            ..Limits::default()
+        }
     }
 
     fn prepare(&self, request: &mut Request, attempt: u32, _: Option<Duration>) {

@@ -17,7 +17,7 @@ use super::{
     request::{Deadline, Idempotent, MaxAttempts, NoRetry, RetryAttempt},
     retry_after::retry_after,
 };
-use crate::{Attempt, Limits, Protocol, Verdict};
+use crate::{Attempt, Limits, Protocol, StandardPolicy, Verdict};
 
 /// RFC 9110, section 9.2.2.
 const IDEMPOTENT: [Method; 6] = [
@@ -93,6 +93,40 @@ pub struct Http<M = Typed> {
     /// `None`: hyper's client does not, reqwest's does.
     redirects: Option<bool>,
     _error: PhantomData<fn() -> M>,
+}
+
+// === impl StandardPolicy ===
+
+impl<M> StandardPolicy<Http<M>> {
+    /// The policy for HTTP: the rules of [`Http`], and the defaults above.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use http::{Request, Response, StatusCode};
+    /// use tower::{Service, ServiceBuilder, service_fn};
+    /// use tower_retry_layer::{RetryLayer, StandardPolicy};
+    ///
+    /// static SENT: AtomicU32 = AtomicU32::new(0);
+    ///
+    /// let mut client = ServiceBuilder::new()
+    ///     .layer(RetryLayer::new(StandardPolicy::http()))
+    ///     .service(service_fn(async |_: Request<String>| {
+    ///         let down = SENT.fetch_add(1, Ordering::Relaxed) == 0;
+    ///         let status = if down { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    ///         Response::builder().status(status).body(())
+    ///     }));
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// # futures_util::future::poll_fn(|cx| client.poll_ready(cx)).await.unwrap();
+    /// let response = client.call(Request::new(String::new())).await.unwrap();
+    /// assert_eq!(response.status(), StatusCode::OK);
+    /// assert_eq!(SENT.load(Ordering::Relaxed), 2);
+    /// # });
+    /// ```
+    pub fn http() -> Self {
+        Self::new(Http::new())
+    }
 }
 
 // === impl Http ===
@@ -331,6 +365,10 @@ where
         copy.headers_mut().clone_from(request.headers());
         copy.extensions_mut().clone_from(request.extensions());
         Some(copy)
+    }
+
+    fn can_replay(&self, copy: &Request<B>) -> bool {
+        copy.body().can_replay()
     }
 
     fn limits(&self, request: &Request<B>) -> Limits {

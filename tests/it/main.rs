@@ -8,14 +8,26 @@ mod budget_throttle;
 mod budget_token;
 mod budget_tps;
 mod hot_path;
+#[cfg(feature = "hyper")]
+mod http_client;
+#[cfg(feature = "hyper")]
+mod http_h2;
+#[cfg(feature = "http")]
+mod http_idempotency_key;
+#[cfg(feature = "reqwest")]
+mod http_reqwest;
 #[cfg(feature = "http")]
 mod http_retry_after;
 #[cfg(feature = "http")]
 mod http_rules;
+#[cfg(feature = "hyper")]
+mod http_timed;
 mod machine;
 mod machine_tower;
 mod standard;
 mod support;
+#[cfg(feature = "hyper")]
+mod support_http;
 #[cfg(feature = "tower")]
 mod tower_compat;
 mod types;
