@@ -1,5 +1,6 @@
 //! A reverse proxy: axum in front, hyper's client behind, retries between, and a budget for each
-//! upstream, so that one that is down does not spend the retries of the other.
+//! upstream, so that one that is down does not spend the retries of the other. A real proxy also
+//! drops the hop-by-hop headers.
 //!
 //! `cargo run --example reverse_proxy --features hyper`
 

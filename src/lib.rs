@@ -105,6 +105,7 @@ pub mod budget;
 pub mod compat;
 pub mod future;
 #[cfg(feature = "http")]
+#[cfg_attr(docsrs, doc(cfg(feature = "http")))]
 pub mod http;
 mod layer;
 pub mod observe;

@@ -177,6 +177,7 @@ where
 }
 
 #[cfg(feature = "reqwest")]
+#[cfg_attr(docsrs, doc(cfg(feature = "reqwest")))]
 impl<S> Service<reqwest::Request> for IdempotencyKey<S>
 where
     S: Service<reqwest::Request>,

@@ -23,6 +23,7 @@ use crate::{Attempt, Limits, Protocol, Verdict};
 /// reqwest resends by itself what an HTTP/2 server refused, twice at most and without a wait;
 /// `ClientBuilder::retry(reqwest::retry::never())` leaves that to this layer. Its `timeout` covers
 /// one attempt.
+#[cfg_attr(docsrs, doc(cfg(feature = "reqwest")))]
 impl<E, M> Protocol<Request, Response, E> for Http<M>
 where
     E: ErrorRef<M>,
