@@ -363,7 +363,11 @@ where
         copy.uri_mut().clone_from(request.uri());
         *copy.version_mut() = request.version();
         copy.headers_mut().clone_from(request.headers());
-        copy.extensions_mut().clone_from(request.extensions());
+        // The copy is marked when it is sent; a mark alone is not worth the allocations.
+        let extensions = request.extensions();
+        if extensions.len() > 1 || extensions.get::<RetryAttempt>().is_none() {
+            copy.extensions_mut().clone_from(extensions);
+        }
         Some(copy)
     }
 

@@ -417,6 +417,23 @@ fn a_copy_is_the_whole_request() {
 }
 
 #[test]
+fn a_copy_of_a_marked_request_keeps_what_the_user_put_there() {
+    let mut request = get();
+    prepare(&Http::new(), &mut request, 1);
+    assert!(
+        copy(&Http::new(), &request)
+            .unwrap()
+            .extensions()
+            .is_empty()
+    );
+    request.extensions_mut().insert(Idempotent);
+    let mut copied = copy(&Http::new(), &request).unwrap();
+    assert_eq!(copied.extensions().get(), Some(&Idempotent));
+    prepare(&Http::new(), &mut copied, 2);
+    assert_eq!(copied.extensions().get(), Some(&RetryAttempt(2)));
+}
+
+#[test]
 fn a_request_whose_body_cannot_be_sent_twice_has_no_copy() {
     assert!(copy(&Http::new(), &Request::new(Once)).is_none());
     assert!(copy(&Http::new(), &Request::new(Some(Once))).is_none());
