@@ -30,9 +30,8 @@ use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
 use tower::{BoxError, ServiceBuilder, ServiceExt, timeout::TimeoutLayer};
 use tower_retry_layer::{
-    Attempt, RetryLayer, StandardPolicy, Verdict,
+    RetryLayer, StandardPolicy,
     backoff::{ExponentialBackoffMaker, Jitter, Seeds},
-    classify_fn,
     observe::{Finished, Observe, Retrying},
 };
 
@@ -46,9 +45,7 @@ async fn main() -> Result<ExitCode, BoxError> {
     // comes after the outage.
     let (min, max) = (Duration::from_millis(100), Duration::from_secs(1));
     let backoff = ExponentialBackoffMaker::new(min, max, Jitter::Equal, Seeds::random())?;
-    let policy = StandardPolicy::new(classify_fn(unavailable))
-        .max_attempts(6)
-        .backoff(backoff);
+    let policy = StandardPolicy::http().max_attempts(6).backoff(backoff);
 
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -95,16 +92,6 @@ async fn main() -> Result<ExitCode, BoxError> {
 }
 
 type Outcome = Result<Response<Incoming>, BoxError>;
-
-fn unavailable(
-    attempt: &Attempt<'_, Request<Empty<Bytes>>, Response<Incoming>, BoxError>,
-) -> Verdict {
-    match attempt.outcome() {
-        Ok(response) if response.status().is_server_error() => Verdict::Retry,
-        Ok(_) => Verdict::Success,
-        Err(_) => Verdict::Retry,
-    }
-}
 
 /// Prints what one caller meets.
 struct Screen {
