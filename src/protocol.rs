@@ -4,6 +4,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
+use crate::observe::RetrySummary;
+
 /// The meaning of outcomes, requests and attempts: all that differs from one protocol to another.
 ///
 /// [`StandardPolicy`](crate::StandardPolicy) asks it and does the rest: attempts, backoff, budget,
@@ -81,6 +83,23 @@ pub trait Protocol<Req, Res, E> {
     /// and its `elapsed` is zero.
     fn timed(&self) -> bool {
         true
+    }
+
+    /// Names the failure in an outcome, for observers: OpenTelemetry's `error.type`.
+    ///
+    /// A status code such as `503`, or a kind of error such as `timeout`. It becomes a label of
+    /// metrics, so there must be few of them. Not asked where no observer is told. Default:
+    /// `_OTHER`, OpenTelemetry's word for a failure without a name.
+    fn error_type(&self, outcome: &Result<Res, E>) -> &'static str {
+        let _ = outcome;
+        "_OTHER"
+    }
+
+    /// Puts what the session came to into the response that ends it. By default nothing.
+    ///
+    /// Called where there is something to tell: see [`RetrySummary`].
+    fn summarize(&self, response: &mut Res, summary: &RetrySummary) {
+        let _ = (response, summary);
     }
 }
 
@@ -325,6 +344,14 @@ macro_rules! forward {
 
             fn timed(&self) -> bool {
                 (**self).timed()
+            }
+
+            fn error_type(&self, outcome: &Result<Res, E>) -> &'static str {
+                (**self).error_type(outcome)
+            }
+
+            fn summarize(&self, response: &mut Res, summary: &RetrySummary) {
+                (**self).summarize(response, summary);
             }
         }
     };

@@ -70,6 +70,12 @@ pub trait Budget: Send + Sync {
 
     /// Records a retryable failure, whether or not a retry follows: what gRPC's throttle counts.
     fn failure(&self) {}
+
+    /// How full the budget is, for a gauge: in retries, with their fraction; a [`RetryThrottle`]'s
+    /// in its tokens. `None`, the default: it does not tell, or has no bound.
+    fn level(&self) -> Option<f64> {
+        None
+    }
 }
 
 /// The budget that always says yes.
@@ -137,6 +143,10 @@ macro_rules! forward {
 
             fn failure(&self) {
                 (**self).failure();
+            }
+
+            fn level(&self) -> Option<f64> {
+                (**self).level()
             }
         }
     };

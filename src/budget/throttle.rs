@@ -129,6 +129,10 @@ impl Budget for RetryThrottle {
     fn failure(&self) {
         self.bucket.drain(u64::from(TOKEN));
     }
+
+    fn level(&self) -> Option<f64> {
+        Some(self.tokens())
+    }
 }
 
 impl fmt::Debug for RetryThrottle {

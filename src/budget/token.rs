@@ -138,6 +138,11 @@ impl Budget for TokenBudget {
     fn refund(&self) {
         self.bucket.add(u64::from(RETRY));
     }
+
+    fn level(&self) -> Option<f64> {
+        self.collect_refill();
+        Some(to_float(self.bucket.amount(), RETRY))
+    }
 }
 
 impl fmt::Debug for TokenBudget {

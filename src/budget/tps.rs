@@ -193,6 +193,11 @@ impl Budget for TpsBudget {
     fn refund(&self) {
         self.window.refund(self.tick());
     }
+
+    /// Takes the window's lock.
+    fn level(&self) -> Option<f64> {
+        Some(to_float(self.window.balance(self.tick()), RETRY))
+    }
 }
 
 impl fmt::Debug for TpsBudget {

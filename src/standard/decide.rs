@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{Settings, StandardPolicy};
 use crate::{
     backoff::{Backoff, MakeBackoff},
-    observe::{DelaySource, Finished, Observe, Retrying, StopReason},
+    observe::{DelaySource, Finished, Level, Observe, RetrySummary, Retrying, StopReason},
     protocol::{Attempt, Protocol, Verdict},
 };
 
@@ -65,12 +65,12 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     pub(super) fn decide<Req, Res, E>(
         &mut self,
         request: Option<&Req>,
-        outcome: &Result<Res, E>,
+        outcome: &mut Result<Res, E>,
     ) -> Option<Duration>
     where
         P: Protocol<Req, Res, E>,
     {
-        let attempt = Attempt::new(request, outcome, self.session.attempt());
+        let attempt = Attempt::new(request, &*outcome, self.session.attempt());
         let verdict = if self.config.protocol.timed() {
             let attempt = attempt.with_elapsed(self.session.elapsed());
             self.config.protocol.classify(&attempt)
@@ -82,16 +82,28 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
             if !self.session.nested() {
                 self.config.settings.budget.deposit();
             }
-            self.finish(StopReason::Success);
+            // A success at once has nothing to tell.
+            if self.session.has_waited() {
+                self.summarize(StopReason::Success, outcome);
+            }
+            self.finish(StopReason::Success, None);
             return None;
         }
         let copy = request.is_some_and(|request| self.config.protocol.can_replay(request));
-        self.decide_failure(verdict, copy)
+        self.decide_failure(verdict, copy, outcome)
     }
 
     // Apart from the success, which is to stay small enough to be inlined.
     #[cold]
-    fn decide_failure(&mut self, verdict: Verdict, copy: bool) -> Option<Duration> {
+    fn decide_failure<Req, Res, E>(
+        &mut self,
+        verdict: Verdict,
+        copy: bool,
+        outcome: &mut Result<Res, E>,
+    ) -> Option<Duration>
+    where
+        P: Protocol<Req, Res, E>,
+    {
         let decision = match verdict {
             Verdict::Stop => Err(StopReason::NotRetryable),
             _ => self.schedule(verdict, copy),
@@ -100,13 +112,45 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
             Ok((delay, source)) => {
                 let waits = self.session.waits();
                 waits.total = waits.total.saturating_add(delay);
-                self.tell_retrying(delay, source);
+                if self.session.open {
+                    self.tell_retrying(delay, source, self.config.protocol.error_type(outcome));
+                }
                 Some(delay)
             }
             Err(reason) => {
-                self.finish(reason);
+                self.fail(reason, outcome);
                 None
             }
+        }
+    }
+
+    /// Ends the session with this failure.
+    pub(super) fn fail<Req, Res, E>(&mut self, reason: StopReason, outcome: &mut Result<Res, E>)
+    where
+        P: Protocol<Req, Res, E>,
+    {
+        self.summarize(reason, outcome);
+        let protocol = &self.config.protocol;
+        let error_type = self.session.open.then(|| protocol.error_type(outcome));
+        self.finish(reason, error_type);
+    }
+
+    #[cold]
+    fn summarize<Req, Res, E>(&self, reason: StopReason, outcome: &mut Result<Res, E>)
+    where
+        P: Protocol<Req, Res, E>,
+    {
+        match outcome {
+            // A nested request is the outer layer's to sum up.
+            Ok(response) if !self.session.nested() => {
+                let summary = RetrySummary {
+                    transparent: self.session.transparent(),
+                    total_delay: self.session.total_delay(),
+                    ..RetrySummary::new(self.session.attempt(), reason)
+                };
+                self.config.protocol.summarize(response, &summary);
+            }
+            _ => {}
         }
     }
 
@@ -135,9 +179,7 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
             return Err(StopReason::DeadlineExceeded);
         }
         if transparent {
-            let waits = self.session.waits();
-            waits.transparent += 1;
-            waits.uncounted = true;
+            self.session.waits().uncounted = true;
         } else if self.config.settings.budget.withdraw() {
             self.session.waits().borrowed = true;
         } else {
@@ -179,56 +221,64 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     /// Ends the session: tells it once, and gives back what was lent for a retry that was not sent
     /// (invariant 6).
     #[inline]
-    pub(super) fn finish(&mut self, reason: StopReason) {
+    pub(super) fn finish(&mut self, reason: StopReason, error_type: Option<&'static str>) {
         // Nobody asks after a session that nobody observes and that never waited.
         if self.session.open || self.session.has_waited() {
-            self.close(reason);
+            self.close(reason, error_type);
         }
     }
 
     #[inline(never)]
-    fn close(&mut self, reason: StopReason) {
+    fn close(&mut self, reason: StopReason, error_type: Option<&'static str>) {
         if self.session.take_borrowed() {
             self.config.settings.budget.refund();
         }
         if std::mem::take(&mut self.session.open) {
-            self.tell_finished(reason);
+            self.tell_finished(reason, error_type);
         }
     }
 
-    fn tell_retrying(&self, delay: Duration, source: DelaySource) {
-        self.tell(|observer, name| {
-            let event = Retrying::new(name, self.session.attempt());
-            let elapsed = self.session.elapsed();
-            observer.retrying(&Retrying {
-                delay,
-                source,
-                elapsed,
-                ..event
-            });
-        });
+    fn tell_retrying(&self, delay: Duration, source: DelaySource, error_type: &'static str) {
+        let Settings { name, budget, .. } = &self.config.settings;
+        let attempt = self.session.attempt();
+        let level = || budget.level();
+        let event = Retrying {
+            resend: attempt.saturating_add(self.session.transparent()),
+            error_type,
+            delay,
+            source,
+            elapsed: self.session.elapsed(),
+            budget: Level::new(&level),
+            ..Retrying::new(name, attempt)
+        };
+        self.tell(|observer| observer.retrying(&event));
     }
 
-    fn tell_finished(&self, reason: StopReason) {
-        self.tell(|observer, name| {
-            let event = Finished::new(name, self.session.attempt(), reason);
-            observer.finished(&Finished {
-                transparent: self.session.transparent(),
-                total_delay: self.session.total_delay(),
-                elapsed: self.session.elapsed(),
-                ..event
-            });
-        });
+    fn tell_finished(&self, reason: StopReason, error_type: Option<&'static str>) {
+        let Settings { name, budget, .. } = &self.config.settings;
+        let level = || budget.level();
+        let event = Finished {
+            transparent: self.session.transparent(),
+            total_delay: self.session.total_delay(),
+            elapsed: self.session.elapsed(),
+            error_type,
+            nested: self.session.nested(),
+            budget: Level::new(&level),
+            ..Finished::new(name, self.session.attempt(), reason)
+        };
+        self.tell(|observer| observer.finished(&event));
     }
 
-    fn tell(&self, event: impl Fn(&dyn Observe, &str)) {
-        let Settings {
-            observers, name, ..
-        } = &self.config.settings;
-        for observer in observers {
+    fn tell(&self, event: impl Fn(&dyn Observe)) {
+        for observer in &self.config.settings.observers {
             // An observer's panic is its own: the hook has reported it, and unwinding from here
             // would cost the caller the outcome, or abort where a session is dropped.
-            let _ = catch_unwind(AssertUnwindSafe(|| event(&**observer, name)));
+            let told = catch_unwind(AssertUnwindSafe(|| event(&**observer)));
+            if let Err(panic) = told {
+                // What was thrown may throw again when it is dropped; that is then let be.
+                let dropped = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+                std::mem::forget(dropped);
+            }
         }
     }
 }

@@ -47,7 +47,7 @@ where
             End::NoCopy => {
                 self.decide(None, result);
             }
-            End::NotReady => self.finish(StopReason::NotReady),
+            End::NotReady => self.fail(StopReason::NotReady, result),
         }
     }
 }
@@ -56,6 +56,6 @@ where
 impl<P, M: MakeBackoff> Drop for StandardPolicy<P, M> {
     #[inline]
     fn drop(&mut self) {
-        self.finish(StopReason::Cancelled);
+        self.finish(StopReason::Cancelled, None);
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Waits<B> {
     // Retries that were sent and counted.
     counted: u32,
     // Retries that were sent without being counted.
-    pub(super) transparent: u32,
+    transparent: u32,
     // The next send is not counted.
     pub(super) uncounted: bool,
     // The budget lent a retry that is not sent yet (invariant 6).
@@ -100,7 +100,9 @@ impl<B> Session<B> {
     /// Counts a retry that is about to be sent, and keeps what the budget lent for it.
     pub(super) fn sent(&mut self) {
         if let Some(waits) = &mut self.waits {
-            waits.counted = waits.counted.saturating_add(u32::from(!waits.uncounted));
+            let uncounted = u32::from(waits.uncounted);
+            waits.counted = waits.counted.saturating_add(1 - uncounted);
+            waits.transparent = waits.transparent.saturating_add(uncounted);
             waits.uncounted = false;
             waits.borrowed = false;
         }

@@ -33,7 +33,7 @@ where
         }
         let copy = self.config.protocol.clone_request(request);
         if copy.is_none() {
-            self.finish(StopReason::NotReplayable);
+            self.finish(StopReason::NotReplayable, None);
         }
         copy
     }

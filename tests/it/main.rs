@@ -24,10 +24,12 @@ mod http_rules;
 mod http_timed;
 mod machine;
 mod machine_tower;
+mod observe;
 mod standard;
 mod support;
 #[cfg(feature = "hyper")]
 mod support_http;
+mod support_observe;
 #[cfg(feature = "tower")]
 mod tower_compat;
 mod types;
