@@ -3,13 +3,23 @@
 //! Without an observer nothing is built and no clock is read for it.
 //!
 //! - [`on_retry`] and [`on_finish`] make observers of closures.
+//! - [`Tracing`] logs, with feature `tracing`.
+//!
+//! The last two take effect where a policy is given them, `.observe(Tracing)`, and never by their
+//! feature alone: cargo unifies features, and a dependency must not switch on another's logs.
+//!
 //! The caller of a request can ask, too: see [`RetrySummary`].
 
 use std::sync::Arc;
 
 mod closure;
 mod event;
+#[cfg(feature = "tracing")]
+mod tracing;
 
+#[cfg(feature = "tracing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
+pub use self::tracing::Tracing;
 pub use self::{
     closure::{OnFinish, OnRetry, on_finish, on_retry},
     event::{DelaySource, Finished, Level, RetrySummary, Retrying, StopReason},

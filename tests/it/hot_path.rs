@@ -4,15 +4,18 @@ use std::{
     future::{Ready, ready},
     pin::pin,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use tower::{Layer, Service};
 use tower_retry_layer::{
     Policy, RetryLayer, StandardPolicy,
     budget::{TokenBudget, TpsBudget},
-    observe::on_finish,
+    observe::{on_finish, on_retry},
     on_error,
 };
+
+use crate::support::delays;
 
 /// Answers at once.
 #[derive(Clone)]
@@ -46,6 +49,17 @@ fn allocations<P: Policy<u64, u64, ()> + Clone>(policy: P) -> u64 {
     counted.count_total
 }
 
+/// Allocations of one request whose first attempt fails, from the call to the second answer.
+fn allocations_of_a_retry(mut policy: impl Policy<u64, (), ()>) -> u64 {
+    let counted = allocation_counter::measure(|| {
+        policy.prepare(&mut 1);
+        assert!(policy.retry(&mut 1, &mut Err(())).is_some());
+        policy.prepare(&mut 1);
+        assert!(policy.retry(&mut 1, &mut Ok(())).is_none());
+    });
+    counted.count_total
+}
+
 // Invariant 10.
 #[test]
 fn a_success_at_once_allocates_nothing() {
@@ -62,9 +76,36 @@ fn a_success_at_once_allocates_nothing() {
         0
     );
     assert_eq!(
-        allocations(policy().total_timeout(std::time::Duration::from_secs(1))),
+        allocations(policy().total_timeout(Duration::from_secs(1))),
         0
     );
+}
+
+// No field is computed and no event constructed.
+#[cfg(feature = "tracing")]
+#[test]
+fn tracing_that_nobody_listens_to_allocates_nothing() {
+    use tower_retry_layer::observe::Tracing;
+    let policy = || StandardPolicy::new(on_error()).backoff(delays(&[0]));
+    let none = tracing::subscriber::NoSubscriber::default();
+    tracing::subscriber::with_default(none, || {
+        assert_eq!(allocations(policy().observe(Tracing)), 0);
+        assert_eq!(
+            allocations_of_a_retry(policy().observe(Tracing)),
+            allocations_of_a_retry(policy())
+        );
+    });
+}
+
+#[test]
+fn an_observer_that_keeps_nothing_adds_no_allocation_to_a_retry() {
+    let policy = || StandardPolicy::new(on_error()).backoff(delays(&[0]));
+    let watched = policy()
+        .observe(on_retry(|event| assert_eq!(event.attempt, 1)))
+        .observe(on_finish(|event| assert_eq!(event.attempts, 2)));
+    let bare = allocations_of_a_retry(policy());
+    assert_eq!(allocations_of_a_retry(watched), bare);
+    assert!(bare > 0, "the wait is boxed");
 }
 
 #[test]
