@@ -4,6 +4,7 @@
 //!
 //! - [`on_retry`] and [`on_finish`] make observers of closures.
 //! - [`Tracing`] logs, with feature `tracing`.
+//! - [`Metrics`] counts and measures, with feature `metrics`.
 //!
 //! The last two take effect where a policy is given them, `.observe(Tracing)`, and never by their
 //! feature alone: cargo unifies features, and a dependency must not switch on another's logs.
@@ -14,9 +15,14 @@ use std::sync::Arc;
 
 mod closure;
 mod event;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(feature = "tracing")]
 mod tracing;
 
+#[cfg(feature = "metrics")]
+#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
+pub use self::metrics::{Metric, Metrics};
 #[cfg(feature = "tracing")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
 pub use self::tracing::Tracing;
