@@ -26,12 +26,12 @@ pub use self::wait::Wait;
 /// One after another; the first that says no ends the session, and its
 /// [`StopReason`](crate::observe::StopReason) is in brackets:
 ///
-/// 1. The verdict: a success deposits into the budget [`Success`], a stop does not
-///    [`NotRetryable`].
-/// 2. Is an attempt left [`AttemptsExhausted`], and a copy at hand [`NotReplayable`]?
-/// 3. Did the server say not to [`ServerRefused`]?
-/// 4. Does the delay fit before the deadline [`DeadlineExceeded`]?
-/// 5. Does the budget lend one [`BudgetExhausted`]?
+/// 1. The verdict: a success deposits into the budget (`Success`), a stop does not
+///    (`NotRetryable`).
+/// 2. Is an attempt left (`AttemptsExhausted`), and a copy at hand (`NotReplayable`)?
+/// 3. Did the server say not to (`ServerRefused`)?
+/// 4. Does the delay fit before the deadline (`DeadlineExceeded`)?
+/// 5. Does the budget lend one (`BudgetExhausted`)?
 ///
 /// # Defaults
 ///
@@ -157,7 +157,8 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
 
     /// One more observer; all of them are told, in the order in which they came.
     ///
-    /// A panic in an observer harms neither the session nor the budget.
+    /// A panic in an observer harms neither the session nor the budget. None is there by default,
+    /// whatever features are on; the [module](crate::observe) has ready-made ones.
     pub fn observe(self, observer: impl Observe + 'static) -> Self {
         self.with(|settings| settings.observers.push(Arc::new(observer)))
     }
