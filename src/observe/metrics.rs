@@ -61,11 +61,10 @@ const BUDGET: Metric = Metric {
 /// Up to the five attempts that gRPC allows at most (proposal A6), and then coarsely.
 const ATTEMPT_BUCKETS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 10.0];
 
-/// OpenTelemetry's for the duration of an HTTP request, then on to a minute, the default cap on
-/// hints.
+/// From milliseconds to 20 s, the default backoff's longest delay, and on to 66 s, the default cap on
+/// hints with its jitter.
 const SECOND_BUCKETS: &[f64] = &[
-    0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 30.0,
-    60.0,
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 66.0,
 ];
 
 /// Counts and measures every decision through the `metrics` facade.

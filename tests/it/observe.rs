@@ -344,7 +344,7 @@ async fn a_budgets_level_has_its_fraction() {
 
     assert_eq!(Unlimited.level(), None);
     let shared: Arc<dyn Budget> = Arc::new(token);
-    assert_eq!((&shared).level(), Some(1.25));
+    assert_eq!(shared.level(), Some(1.25));
 }
 
 // === summaries ===
