@@ -413,14 +413,14 @@ async fn no_observer_is_needed_for_a_summary() {
 
 // === panics ===
 
-/// Throws what throws again when it is dropped.
+/// Throws what throws again whenever it is dropped.
 struct Panics;
 
 struct Bomb;
 
 impl Drop for Bomb {
     fn drop(&mut self) {
-        panic!("a payload's own trouble");
+        panic_any(Bomb);
     }
 }
 
