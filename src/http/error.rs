@@ -6,7 +6,7 @@ use std::{
 };
 
 /// A chain longer than this is cut: no real one is, and one that loops must end.
-const MAX_DEPTH: usize = 32;
+pub(super) const MAX_DEPTH: usize = 32;
 
 type Cause = dyn Error + 'static;
 
@@ -182,7 +182,7 @@ fn h2_error(error: &h2::Error) -> Option<Fate> {
 
 /// The next cause inwards. An `io::Error` and an `h2::Error` leave their own inside out of
 /// `source`.
-fn cause(error: &Cause) -> Option<&Cause> {
+pub(super) fn cause(error: &Cause) -> Option<&Cause> {
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return error.get_ref().map(|inner| inner as &Cause);
     }

@@ -8,6 +8,7 @@ mod body;
 pub(crate) mod error;
 mod exchange;
 mod idempotency_key;
+mod name;
 mod protocol;
 mod request;
 #[cfg(feature = "reqwest")]

@@ -8,10 +8,11 @@ use super::{
     body::ReplayableBody,
     error::ErrorRef,
     exchange::{Exchange, RequestView, ResponseView},
+    name,
     request::{Deadline, Idempotent, MaxAttempts, NoRetry, RetryAttempt},
     rules::Http,
 };
-use crate::{Attempt, Limits, Protocol, StandardPolicy, Verdict};
+use crate::{Attempt, Limits, Protocol, StandardPolicy, Verdict, observe::RetrySummary};
 
 // === impl StandardPolicy ===
 
@@ -120,5 +121,16 @@ where
 
     fn timed(&self) -> bool {
         self.has_rule()
+    }
+
+    fn error_type(&self, outcome: &Result<Response<C>, E>) -> &'static str {
+        match outcome {
+            Ok(response) => name::status(response.status()),
+            Err(error) => name::error(error.error_ref()),
+        }
+    }
+
+    fn summarize(&self, response: &mut Response<C>, summary: &RetrySummary) {
+        response.extensions_mut().insert(*summary);
     }
 }

@@ -7,9 +7,10 @@ use reqwest::{Error, Request, Response};
 use super::{
     error::{ErrorRef, Fate},
     exchange::{Exchange, RequestView, ResponseView},
+    name,
     rules::Http,
 };
-use crate::{Attempt, Limits, Protocol, Verdict};
+use crate::{Attempt, Limits, Protocol, Verdict, observe::RetrySummary};
 
 /// For [`RetryLayer`](crate::RetryLayer) over a `reqwest::Client`.
 ///
@@ -70,6 +71,17 @@ where
 
     fn timed(&self) -> bool {
         self.has_rule()
+    }
+
+    fn error_type(&self, outcome: &Result<Response, E>) -> &'static str {
+        match outcome {
+            Ok(response) => name::status(response.status()),
+            Err(error) => name::error(error.error_ref()),
+        }
+    }
+
+    fn summarize(&self, response: &mut Response, summary: &RetrySummary) {
+        response.extensions_mut().insert(*summary);
     }
 }
 
