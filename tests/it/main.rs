@@ -25,6 +25,8 @@ mod http_timed;
 mod machine;
 mod machine_tower;
 mod observe;
+#[cfg(feature = "http")]
+mod observe_http;
 #[cfg(feature = "metrics")]
 mod observe_metrics;
 #[cfg(feature = "tracing")]
