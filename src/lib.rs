@@ -111,6 +111,9 @@ mod layer;
 pub mod observe;
 mod policy;
 mod protocol;
+#[cfg(feature = "http")]
+#[cfg_attr(docsrs, doc(cfg(feature = "http")))]
+pub mod replay;
 mod service;
 mod standard;
 

@@ -31,6 +31,14 @@ mod observe_http;
 mod observe_metrics;
 #[cfg(feature = "tracing")]
 mod observe_tracing;
+#[cfg(feature = "http")]
+mod replay_attempts;
+#[cfg(feature = "http")]
+mod replay_limits;
+#[cfg(feature = "http")]
+mod replay_model;
+#[cfg(feature = "http")]
+mod replay_support;
 mod standard;
 mod support;
 #[cfg(feature = "hyper")]
