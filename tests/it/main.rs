@@ -39,6 +39,8 @@ mod replay_limits;
 mod replay_model;
 #[cfg(feature = "http")]
 mod replay_support;
+#[cfg(feature = "http")]
+mod replay_wire;
 mod standard;
 mod support;
 #[cfg(feature = "hyper")]
