@@ -8,6 +8,8 @@ use http_body_util::{
     combinators::{MapErr, MapFrame},
 };
 
+use crate::replay::ReplayBody;
+
 /// A request body that can be sent again from its beginning.
 ///
 /// [`Http`](super::Http) asks it for a copy before each attempt that another could follow. Bodies
@@ -132,6 +134,16 @@ impl<L: ReplayableBody, R: ReplayableBody> ReplayableBody for Either<L, R> {
             Self::Left(body) => body.can_replay(),
             Self::Right(body) => body.can_replay(),
         }
+    }
+}
+
+impl<B> ReplayableBody for ReplayBody<B> {
+    fn try_replay(&self) -> Option<Self> {
+        Self::try_replay(self)
+    }
+
+    fn can_replay(&self) -> bool {
+        Self::can_replay(self)
     }
 }
 

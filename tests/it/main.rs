@@ -38,6 +38,8 @@ mod replay_limits;
 #[cfg(feature = "http")]
 mod replay_model;
 #[cfg(feature = "http")]
+mod replay_retry;
+#[cfg(feature = "http")]
 mod replay_support;
 #[cfg(feature = "http")]
 mod replay_wire;
