@@ -12,13 +12,12 @@ use std::{
 
 use axum::{
     Router,
-    body::{Body, Bytes, to_bytes},
+    body::Body,
     extract::{Request, State},
     http::{StatusCode, Uri},
     response::Response,
     routing::any,
 };
-use http_body_util::Full;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
@@ -26,12 +25,16 @@ use hyper_util::{
 use tokio::net::TcpListener;
 use tower::ServiceExt;
 use tower_retry_layer::{
-    Retry, StandardPolicy, budget::TokenBudget, http::Http, observe::on_finish,
+    Retry, StandardPolicy,
+    budget::TokenBudget,
+    http::Http,
+    observe::on_finish,
+    replay::{Replay, ReplayBody},
 };
 
-type HyperClient = Client<HttpConnector, Full<Bytes>>;
+type Behind = Client<HttpConnector, ReplayBody<Body>>;
 
-/// A larger body is refused: it is held in memory to be sent twice.
+/// What is kept of a body to be sent twice; a larger one passes, and is sent once.
 const MAX_BODY: usize = 64 * 1024;
 
 static ARRIVED: AtomicUsize = AtomicUsize::new(0);
@@ -39,7 +42,7 @@ static ARRIVED: AtomicUsize = AtomicUsize::new(0);
 #[derive(Clone)]
 struct Upstream {
     address: SocketAddr,
-    client: Retry<StandardPolicy<Http>, HyperClient>,
+    client: Replay<Retry<StandardPolicy<Http>, Behind>>,
 }
 
 /// Four retries at once, then one for every ten successes.
@@ -53,23 +56,17 @@ fn upstream(name: &'static str, address: SocketAddr) -> Result<Upstream, Box<dyn
     let client = Client::builder(TokioExecutor::new()).build_http();
     Ok(Upstream {
         address,
-        client: Retry::new(policy, client),
+        client: Replay::new(Retry::new(policy, client), MAX_BODY),
     })
 }
 
 async fn forward(
     State(upstream): State<Upstream>,
-    request: Request,
+    mut request: Request,
 ) -> Result<Response, StatusCode> {
-    let (mut head, body) = request.into_parts();
-    let uri = format!("http://{}{}", upstream.address, head.uri);
-    head.uri = Uri::try_from(uri).map_err(|_| StatusCode::BAD_REQUEST)?;
-    let body = to_bytes(body, MAX_BODY).await;
-    let body = Full::new(body.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?);
-    let response = upstream
-        .client
-        .oneshot(Request::from_parts(head, body))
-        .await;
+    let uri = format!("http://{}{}", upstream.address, request.uri());
+    *request.uri_mut() = Uri::try_from(uri).map_err(|_| StatusCode::BAD_REQUEST)?;
+    let response = upstream.client.oneshot(request).await;
     response
         .map(|it| it.map(Body::new))
         .map_err(|_| StatusCode::BAD_GATEWAY)
@@ -98,7 +95,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let other = any(forward).with_state(upstream("down", down)?);
     let proxy = serve(Router::new().route("/flaky", one).route("/down", other)).await?;
 
-    let client: HyperClient = Client::builder(TokioExecutor::new()).build_http();
+    let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
     for (path, status) in [("down", 502), ("flaky", 200)] {
         for _ in 0..4 {
             let response = client

@@ -14,6 +14,8 @@ mod http_client;
 mod http_h2;
 #[cfg(feature = "http")]
 mod http_idempotency_key;
+#[cfg(feature = "hyper")]
+mod http_replay;
 #[cfg(feature = "reqwest")]
 mod http_reqwest;
 #[cfg(feature = "http")]
