@@ -2,9 +2,11 @@
 //!
 //! - [`StandardPolicy`](crate::StandardPolicy) is a `tower::retry::Policy`, so `ServiceBuilder::retry` takes it. Attempts,
 //!   budget, deadline, hints and events hold there too; what tower does not tell a policy it cannot
-//!   know: the outcome of a request that could not be copied, and the moment at which an attempt is
-//!   sent. So such a request deposits nothing and ends in silence, the first attempt is not marked,
-//!   and the time left that later ones are marked with is reckoned before the wait.
+//!   know: the outcome of a request that could not be copied, the moment at which an attempt is
+//!   sent, and that a session ends before its first outcome. So such requests deposit nothing and
+//!   end in silence, the first attempt is not marked, and the time left that later ones are marked
+//!   with is reckoned before the wait. Without the first mark a retry layer below retries the
+//!   first attempt, too.
 //! - Budgets and backoffs of this crate are tower's `Budget`, `MakeBackoff` and `Backoff`.
 //! - [`TowerPolicy`] lets a policy written for tower sit in a [`RetryLayer`](crate::RetryLayer).
 //!

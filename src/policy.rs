@@ -73,7 +73,8 @@ pub trait Policy<Req, Res, E> {
     /// Marks the request right before each attempt is sent, the first included.
     ///
     /// It runs after the wait and before [`clone_request`](Self::clone_request), on a service that
-    /// is ready. By default it does nothing.
+    /// is ready. By default it does nothing. A policy that wraps another forwards this and
+    /// [`end`](Self::end), too.
     fn prepare(&mut self, request: &mut Req) {
         let _ = request;
     }

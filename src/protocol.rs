@@ -140,7 +140,9 @@ pub enum Verdict {
 pub struct Limits {
     /// Attempts in all, the first included; 0 and 1 mean no retries.
     pub max_attempts: Option<u32>,
-    /// The moment after which nothing is sent. The earlier of this and the policy's own counts.
+    /// The moment by which every wait must be over: see
+    /// [`StandardPolicy::total_timeout`](crate::StandardPolicy::total_timeout). The earlier of this
+    /// and the policy's own counts. The first attempt is sent in any case.
     pub deadline: Option<Instant>,
     /// The request must not be retried: a retryable outcome ends it as `NotRetryable`.
     pub no_retry: bool,
@@ -167,8 +169,8 @@ pub fn on_error() -> OnError {
 /// A protocol for any request that is `Clone`, from a closure that gives the verdict.
 ///
 /// A closure that looks into a response or an error needs its type in the parameter, as below;
-/// what it does not look into may stay `_`. Write the closure in place: one that is bound to a
-/// variable first is not general enough for the compiler.
+/// what it does not look into may stay `_`. Write a closure without any types in place: bound to a
+/// variable first, it is not general enough for the compiler.
 ///
 /// # Examples
 ///

@@ -6,7 +6,7 @@ use super::{Backoff, InvalidBackoff, MakeBackoff};
 
 /// A list of delays, used one after another; the last one repeats.
 ///
-/// It has no jitter: clients that fail together return together. Use it where a schedule is
+/// A delay of zero retries at once. It has no jitter: clients that fail together return together. Use it where a schedule is
 /// prescribed, or in tests.
 ///
 /// # Examples

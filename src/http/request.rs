@@ -25,10 +25,11 @@ pub struct NoRetry;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MaxAttempts(pub u32);
 
-/// No attempt of this request is begun after this moment; the earlier of this and the policy's
-/// `total_timeout` counts.
+/// The moment by which this request's waits must be over; the policy's own deadline counts as well.
 ///
-/// An attempt that is in flight is not cut off: that is for a timeout around the retry layer.
+/// No wait begins that would end after it. The first attempt is sent in any case, an attempt in
+/// flight is not cut off (a timeout above the retry layer does that), and a service that is slow to
+/// become ready again may make a retry late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Deadline(pub Instant);
 

@@ -11,35 +11,42 @@ use super::{Settings, StandardPolicy};
 use crate::{
     backoff::{Backoff, MakeBackoff},
     observe::{DelaySource, Finished, Level, Observe, RetrySummary, Retrying, StopReason},
-    protocol::{Attempt, Protocol, Verdict},
+    protocol::{Attempt, Limits, Protocol, Verdict},
 };
 
 impl<P, M: MakeBackoff> StandardPolicy<P, M> {
-    /// Notes when the session starts, where somebody asks for the time.
-    #[inline]
-    pub(super) fn note_start<Req, Res, E>(&mut self)
-    where
-        P: Protocol<Req, Res, E>,
-    {
-        let Settings {
-            total_timeout,
-            observers,
-            ..
-        } = &self.config.settings;
-        let timed =
-            total_timeout.is_some() || !observers.is_empty() || self.config.protocol.timed();
-        self.session.started = timed.then(Instant::now);
-    }
-
-    /// Reads the request's own limits.
+    /// Begins a session now, with what its request asks for itself.
     #[inline]
     pub(super) fn begin<Req, Res, E>(&mut self, request: &Req)
     where
         P: Protocol<Req, Res, E>,
     {
-        let limits = self.config.protocol.limits(request);
+        self.begin_at(self.start(), self.config.protocol.limits(request));
+    }
+
+    #[inline]
+    pub(super) fn begin_at(&mut self, started: Option<Instant>, limits: Limits) {
+        self.session.started = started;
         self.session.begin(limits);
         self.session.open = !self.config.settings.observers.is_empty();
+    }
+
+    /// The present moment, where somebody asks for the time.
+    #[inline]
+    pub(super) fn start<Req, Res, E>(&self) -> Option<Instant>
+    where
+        P: Protocol<Req, Res, E>,
+    {
+        (self.is_watched() || self.config.protocol.timed()).then(Instant::now)
+    }
+
+    fn is_watched(&self) -> bool {
+        let Settings {
+            total_timeout,
+            observers,
+            ..
+        } = &self.config.settings;
+        total_timeout.is_some() || !observers.is_empty()
     }
 
     /// Marks a request that is sent as this attempt after `wait`. The marks of a nested request are
@@ -70,6 +77,8 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     where
         P: Protocol<Req, Res, E>,
     {
+        // A wrapper that does not forward `prepare` has sent what was decided on all the same.
+        self.session.sent();
         let attempt = Attempt::new(request, &*outcome, self.session.attempt());
         let verdict = if self.config.protocol.timed() {
             let attempt = attempt.with_elapsed(self.session.elapsed());
@@ -90,6 +99,9 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
             return None;
         }
         let copy = request.is_some_and(|request| self.config.protocol.can_replay(request));
+        if let (None, Some(request), true) = (self.session.started, request, self.is_watched()) {
+            self.begin(request); // as above
+        }
         self.decide_failure(verdict, copy, outcome)
     }
 
@@ -112,6 +124,7 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
             Ok((delay, source)) => {
                 let waits = self.session.waits();
                 waits.total = waits.total.saturating_add(delay);
+                waits.decided = true;
                 if self.session.open {
                     self.tell_retrying(delay, source, self.config.protocol.error_type(outcome));
                 }
@@ -191,19 +204,19 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     fn delay(&mut self, verdict: Verdict) -> (Duration, DelaySource) {
         let waits = self.session.waits();
         let max = self.config.settings.max_server_delay;
-        if let Verdict::Pushback(hint) = verdict {
+        if let Verdict::Pushback(_) = verdict {
             waits.backoff = None;
-            return (
-                hint.min(max),
-                DelaySource::Server {
-                    clamped: hint > max,
-                },
-            );
         }
         let backoff = waits
             .backoff
             .get_or_insert_with(|| self.config.maker.make_backoff());
         match verdict {
+            Verdict::Pushback(hint) if !max.is_zero() => (
+                hint.min(max),
+                DelaySource::Server {
+                    clamped: hint > max,
+                },
+            ),
             Verdict::RetryAfter(hint) if !hint.is_zero() && !max.is_zero() => {
                 let delay = hint.min(max);
                 let delay = delay.saturating_add(backoff.spread(delay));

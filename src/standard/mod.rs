@@ -39,11 +39,20 @@ pub use self::wait::Wait;
 /// |---|---|---|
 /// | [`max_attempts`](Self::max_attempts) | 3 | Google's SRE book and AWS's standard mode; a third retry seldom mends what two did not |
 /// | [`backoff`](Self::backoff) | 50 ms to 20 s, doubled, full jitter | see [`ExponentialBackoffMaker`] |
-/// | [`budget`](Self::budget) | 100 retries at once, then one for every five successes | a blip is ridden out; in an outage the load stays within 1.2 times what is offered |
+/// | [`budget`](Self::budget) | 100 retries at once, then one for every five successes | a blip is ridden out; in a long outage nearly nothing is sent again |
 /// | [`total_timeout`](Self::total_timeout) | none | only the caller knows how long an answer is of use |
 /// | [`min_attempt_time`](Self::min_attempt_time) | zero | depends on the call |
 /// | [`max_server_delay`](Self::max_server_delay) | 60 s | a longer hint would keep the caller for a mistyped header |
 /// | [`name`](Self::name) | `retry` | |
+///
+/// A request that the server certainly did not act on is sent again once, at once and outside of
+/// attempts and budget: see [`Verdict::Unprocessed`](crate::Verdict::Unprocessed).
+///
+/// # Inside a policy of your own
+///
+/// A policy that wraps this one forwards all four methods of [`Policy`](crate::Policy). Without
+/// `prepare` requests are not marked, their own limits are not read, and a session that needs no
+/// retry is not told to observers.
 ///
 /// # Sharing
 ///
@@ -139,7 +148,8 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     ///
     /// No wait begins that would end after it. An attempt in flight is not cut short: a timeout
     /// above the retry layer does that. Nor is the wait for a service that is slow to become
-    /// ready again.
+    /// ready again, so a retry that was decided on in time may be sent late. Timers are rounded up
+    /// to the millisecond.
     pub fn total_timeout(self, timeout: Duration) -> Self {
         self.with(|settings| settings.total_timeout = Some(timeout))
     }
@@ -150,7 +160,8 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     }
 
     /// The cap on delays that the server names. A random tenth at most comes on top of it, so that
-    /// clients told the same second do not return together. Zero ignores all hints.
+    /// clients told the same second do not return together. Zero ignores all hints, pushback
+    /// included.
     pub fn max_server_delay(self, max: Duration) -> Self {
         self.with(|settings| settings.max_server_delay = max)
     }
@@ -181,7 +192,7 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     fn from_config(config: Config<P, M>) -> Self {
         Self {
             config: Arc::new(config),
-            session: Session::new(None),
+            session: Session::new(),
         }
     }
 }
@@ -191,7 +202,7 @@ impl<P, M: MakeBackoff> Clone for StandardPolicy<P, M> {
     fn clone(&self) -> Self {
         Self {
             config: self.config.clone(),
-            session: Session::new(self.session.started),
+            session: self.session.fresh(),
         }
     }
 }

@@ -33,13 +33,12 @@ where
 
     #[inline(always)]
     fn prepare(&mut self, request: &mut Req) {
-        if self.session.has_waited() {
-            self.session.sent();
-        } else {
-            self.note_start();
+        if !self.session.has_waited() {
             self.begin(&*request);
         }
-        self.mark(request, self.session.attempt(), Duration::ZERO);
+        self.mark(request, self.session.next_attempt(), Duration::ZERO);
+        // Last: a protocol that panics has sent nothing, and the token goes back.
+        self.session.sent();
     }
 
     fn end(&mut self, result: &mut Result<Res, E>, why: End) {

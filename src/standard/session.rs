@@ -23,6 +23,17 @@ pub(super) struct Session<B> {
     // `Some` from the first delay on. Boxed, so that a request that succeeds at once does not move
     // about what only a failure needs.
     waits: Option<Box<Waits<B>>>,
+    // `Some` in a prototype that `tower::retry` has asked for a copy, and in its clones.
+    #[cfg(feature = "tower")]
+    pub(super) noted: Option<Box<Noted>>,
+}
+
+/// What `tower::retry` lets a policy know of a request before it clones it.
+#[cfg(feature = "tower")]
+#[derive(Clone)]
+pub(super) struct Noted {
+    pub(super) started: Option<Instant>,
+    pub(super) limits: Limits,
 }
 
 /// What a session remembers of its waits.
@@ -32,6 +43,8 @@ pub(super) struct Waits<B> {
     counted: u32,
     // Retries that were sent without being counted.
     transparent: u32,
+    // A retry was decided on and is not sent yet.
+    pub(super) decided: bool,
     // The next send is not counted.
     pub(super) uncounted: bool,
     // The budget lent a retry that is not sent yet (invariant 6).
@@ -43,17 +56,28 @@ pub(super) struct Waits<B> {
 // === impl Session ===
 
 impl<B> Session<B> {
-    /// A session that was not begun, except for its start: `tower::retry` asks the prototype right
-    /// before it clones it, and `prepare` of this crate notes the start anew.
+    /// A session that was not begun.
     #[inline]
-    pub(super) fn new(started: Option<Instant>) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            started,
+            started: None,
             asked: None,
             max_attempts: None,
             barred: None,
             open: false,
             waits: None,
+            #[cfg(feature = "tower")]
+            noted: None,
+        }
+    }
+
+    /// The session of a clone.
+    #[inline]
+    pub(super) fn fresh(&self) -> Self {
+        Self {
+            #[cfg(feature = "tower")]
+            noted: self.noted.clone(),
+            ..Self::new()
         }
     }
 
@@ -89,20 +113,20 @@ impl<B> Session<B> {
     }
 
     /// The number of the attempt that would be sent now.
-    #[cfg(feature = "tower")]
     pub(super) fn next_attempt(&self) -> u32 {
         match &self.waits {
-            Some(waits) if !waits.uncounted => self.attempt().saturating_add(1),
+            Some(waits) if waits.decided && !waits.uncounted => self.attempt().saturating_add(1),
             _ => self.attempt(),
         }
     }
 
-    /// Counts a retry that is about to be sent, and keeps what the budget lent for it.
+    /// Counts the retry that was decided on as sent, and keeps what the budget lent for it.
     pub(super) fn sent(&mut self) {
-        if let Some(waits) = &mut self.waits {
+        if let Some(waits) = self.waits.as_mut().filter(|waits| waits.decided) {
             let uncounted = u32::from(waits.uncounted);
             waits.counted = waits.counted.saturating_add(1 - uncounted);
             waits.transparent = waits.transparent.saturating_add(uncounted);
+            waits.decided = false;
             waits.uncounted = false;
             waits.borrowed = false;
         }
@@ -165,6 +189,7 @@ impl<B> Session<B> {
                 total: Duration::ZERO,
                 counted: 0,
                 transparent: 0,
+                decided: false,
                 uncounted: false,
                 borrowed: false,
                 backoff: None,

@@ -2,7 +2,7 @@
 
 use ::tower::retry::Policy;
 
-use super::{StandardPolicy, Wait};
+use super::{StandardPolicy, Wait, session::Noted};
 use crate::{backoff::MakeBackoff, observe::StopReason, protocol::Protocol};
 
 /// See [`compat`](crate::compat) for what tower does not tell its policies.
@@ -14,8 +14,10 @@ where
     type Future = Wait;
 
     fn retry(&mut self, request: &mut Req, result: &mut Result<Res, E>) -> Option<Wait> {
-        if !self.session.has_waited() {
-            self.begin(&*request);
+        match self.session.noted.take() {
+            Some(noted) => self.begin_at(noted.started, noted.limits),
+            None if self.session.has_waited() => {}
+            None => self.begin(&*request),
         }
         let delay = self.decide(Some(&*request), result)?;
         self.mark(request, self.session.next_attempt(), delay);
@@ -29,7 +31,9 @@ where
         if self.session.has_waited() {
             self.session.sent();
         } else {
-            self.note_start::<Req, Res, E>();
+            let started = self.start::<Req, Res, E>();
+            let limits = self.config.protocol.limits(request);
+            self.session.noted = Some(Box::new(Noted { started, limits }));
         }
         let copy = self.config.protocol.clone_request(request);
         if copy.is_none() {

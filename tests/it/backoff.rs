@@ -202,6 +202,17 @@ fn decorrelated_draws_from_the_minimum_to_three_times_the_delay_before() {
     assert_eq!(bottom, [100, 100, 100].map(ms));
 }
 
+#[test]
+fn a_reset_starts_the_chain_of_decorrelated_delays_over() {
+    let maker = ExponentialBackoffMaker::new(ms(100), ms(5_000), Jitter::Decorrelated, || {
+        Fixed(JUST_BELOW_ONE)
+    });
+    let mut backoff = maker.unwrap().make_backoff();
+    let start = first(&mut backoff, 3);
+    backoff.reset();
+    assert_eq!(first(&mut backoff, 3), start);
+}
+
 // B5, W3, ferd/backoff#8: clamping to the cap makes all long waits equal.
 #[test]
 fn every_jitter_still_spreads_at_the_cap() {

@@ -328,13 +328,67 @@ async fn a_timeout_above_an_endless_policy_fires() {
 
 // F12.
 #[tokio::test(start_paused = true)]
-#[should_panic(expected = "polled after completion")]
 async fn a_poll_after_the_end_panics_and_asks_nobody() {
-    let service = Scripted::new(|_, _: &u32| Ok::<_, ()>(1));
-    let mut service = RetryLayer::new(Told::new(5)).layer(service);
-    let mut future = spawn(service.ready().await.unwrap().call(0));
-    assert_eq!(assert_ready!(future.poll()), Ok(1));
-    let _ = future.poll();
+    for answer in [Ok(1), Err("down")] {
+        let service = Scripted::new(move |_, _: &u32| answer);
+        let policy = Told::new(0);
+        let mut service = RetryLayer::new(policy.clone()).layer(service);
+        let mut future = spawn(service.ready().await.unwrap().call(0));
+        assert_eq!(assert_ready!(future.poll()), answer);
+        let asked = policy.log();
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(future.poll())));
+        let text = panic.unwrap_err();
+        assert_eq!(
+            text.downcast_ref(),
+            Some(&"`ResponseFuture` polled after completion")
+        );
+        assert_eq!(policy.log(), asked);
+    }
+}
+
+// A replayed body is recorded for as long as its copy lives.
+#[tokio::test(start_paused = true)]
+async fn the_copy_is_gone_when_the_outcome_is_given_away() {
+    #[derive(Clone)]
+    struct Copies;
+    impl Policy<Arc<()>, (), ()> for Copies {
+        type Future = Ready<()>;
+        fn retry(&mut self, _: &mut Arc<()>, _: &mut Result<(), ()>) -> Option<Ready<()>> {
+            None
+        }
+        fn clone_request(&mut self, request: &Arc<()>) -> Option<Arc<()>> {
+            Some(request.clone())
+        }
+    }
+    let request = Arc::new(());
+    let service = tower::service_fn(|_: Arc<()>| ready(Ok::<_, ()>(())));
+    let mut future = spawn(RetryLayer::new(Copies).layer(service).call(request.clone()));
+    assert_ready!(future.poll()).unwrap();
+    assert_eq!(Arc::strong_count(&request), 1, "the future keeps a copy");
+}
+
+// Invariant 8, its first half: what a retry takes from the budget, others of the task do not get.
+#[tokio::test]
+async fn every_retry_takes_from_the_tasks_cooperative_budget() {
+    let attempts = Arc::new(AtomicU32::new(0));
+    let service = Fails(attempts.clone(), 100);
+    let left = tokio::spawn(async move {
+        let mut future = pin!(RetryLayer::new(Always).layer(service).oneshot(0));
+        let mut left = 0;
+        std::future::poll_fn(|cx| {
+            assert!(future.as_mut().poll(cx).is_pending());
+            while let Poll::Ready(spent) = tokio::task::coop::poll_proceed(cx) {
+                spent.made_progress();
+                left += 1;
+            }
+            Poll::Ready(())
+        })
+        .await;
+        left
+    });
+    let left = left.await.unwrap();
+    assert_eq!(attempts.load(Ordering::Relaxed), 101);
+    assert!(left <= 28, "{left} of 128 left after 100 retries");
 }
 
 // Invariant 7, in each state.
@@ -444,6 +498,29 @@ impl Service<u32> for Endless {
     fn call(&mut self, _: u32) -> Self::Future {
         self.0.fetch_add(1, Ordering::Relaxed);
         ready(Err(()))
+    }
+}
+
+/// Fails at once as often as it says, then never answers.
+#[derive(Clone)]
+struct Fails(Arc<AtomicU32>, u32);
+
+impl Service<u32> for Fails {
+    type Response = u32;
+    type Error = ();
+    type Future =
+        futures_util::future::Either<Ready<Result<u32, ()>>, std::future::Pending<Result<u32, ()>>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: u32) -> Self::Future {
+        if self.0.fetch_add(1, Ordering::Relaxed) < self.1 {
+            futures_util::future::Either::Left(ready(Err(())))
+        } else {
+            futures_util::future::Either::Right(std::future::pending())
+        }
     }
 }
 

@@ -232,11 +232,16 @@ async fn the_last_attempt_allowed_ends_the_session() {
 #[tokio::test(start_paused = true)]
 async fn zero_and_one_attempts_mean_no_retries_and_no_copies() {
     for attempts in [0, 1] {
-        for (outcome, reason, deposits) in [
-            (Ok("hi"), StopReason::Success, 1),
-            (Err(Verdict::Stop), StopReason::NotRetryable, 0),
-            (RETRY, StopReason::AttemptsExhausted, 0),
-            (Err(Verdict::Unprocessed), StopReason::AttemptsExhausted, 0),
+        for (outcome, reason, deposits, failures) in [
+            (Ok("hi"), StopReason::Success, 1, 0),
+            (Err(Verdict::Stop), StopReason::NotRetryable, 0, 0),
+            (RETRY, StopReason::AttemptsExhausted, 0, 1),
+            (
+                Err(Verdict::Unprocessed),
+                StopReason::AttemptsExhausted,
+                0,
+                1,
+            ),
         ] {
             let Fixture {
                 events,
@@ -252,7 +257,8 @@ async fn zero_and_one_attempts_mean_no_retries_and_no_copies() {
             );
             assert_eq!((seen.calls(), seen.clones()), (1, 0));
             assert_eq!(events.take(), [end(1, 0, reason)]);
-            assert_eq!(ledger.counts().deposits, deposits);
+            let counts = ledger.counts();
+            assert_eq!((counts.deposits, counts.failures), (deposits, failures));
         }
     }
 }
@@ -746,6 +752,21 @@ async fn a_hint_of_zero_or_a_cap_of_zero_is_no_hint() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_cap_of_zero_makes_pushback_an_ordinary_retry() {
+    let Fixture { events, policy, .. } = fixture();
+    let policy = policy.max_server_delay(ms(0)).backoff(delays(&[100, 700]));
+    let pushed = Err(Verdict::Pushback(ms(10_000)));
+    let service = Scripted::new(move |call, _| [RETRY, pushed, Ok("hi")][call as usize - 1]);
+    send(policy, service, Request::default()).await.unwrap();
+    let told = events.take();
+    assert_eq!(
+        told[..2],
+        [retrying(1, 100, 0), retrying(2, 100, 100)],
+        "it starts over"
+    );
+}
+
 // guzzle_retry_middleware#36; backon B6: a hint must not get around a limit.
 #[tokio::test(start_paused = true)]
 async fn a_hint_gets_around_no_limit() {
@@ -1012,6 +1033,83 @@ fn eight_threads_draw_no_more_than_the_budget_lends() {
         retries > 0.9 * bound.min(16_000.0 / 4.0),
         "{retries} of {bound}: hardly any lent"
     );
+}
+
+// === inside other policies ===
+
+// What "one changed import" invites to: a policy that forwards tower's two methods alone.
+#[tokio::test(start_paused = true)]
+async fn a_wrapper_that_forwards_two_methods_stays_within_every_limit() {
+    #[derive(Clone)]
+    struct Wrapper(Policy);
+
+    impl tower_retry_layer::Policy<Request, &'static str, Verdict> for Wrapper {
+        type Future = tower_retry_layer::Wait;
+
+        fn retry(&mut self, request: &mut Request, result: &mut Outcome) -> Option<Self::Future> {
+            self.0.retry(request, result)
+        }
+
+        fn clone_request(&mut self, request: &Request) -> Option<Request> {
+            self.0.clone_request(request)
+        }
+    }
+
+    let Fixture {
+        events,
+        ledger,
+        policy,
+        ..
+    } = fixture();
+    let service = Scripted::new(|_, _: &Request| RETRY);
+    let seen = service.handle();
+    let layer = RetryLayer::new(Wrapper(policy.clone().max_attempts(3)));
+    assert_eq!(
+        layer.layer(service).oneshot(Request::default()).await,
+        RETRY
+    );
+    let counts = ledger.counts();
+    assert_eq!((seen.calls(), counts.granted, counts.refunds), (3, 2, 0));
+    let last = end(3, 200, StopReason::AttemptsExhausted);
+    assert_eq!(
+        events.take(),
+        [retrying(1, 100, 0), retrying(2, 100, 100), last]
+    );
+
+    let start = Instant::now();
+    let service = Scripted::new(|_, _: &Request| RETRY);
+    let seen = service.handle();
+    let layer = RetryLayer::new(Wrapper(policy.max_attempts(99).total_timeout(ms(350))));
+    assert_eq!(
+        layer.layer(service).oneshot(Request::default()).await,
+        RETRY
+    );
+    assert_eq!((seen.calls(), start.elapsed()), (4, ms(300)));
+    assert_eq!(events.reasons(), [StopReason::DeadlineExceeded]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protocol_that_panics_before_a_retry_leaves_no_token_behind() {
+    struct Panics;
+    impl Protocol<u32, (), ()> for Panics {
+        fn classify(&self, _: &Attempt<'_, u32, (), ()>) -> Verdict {
+            Verdict::Retry
+        }
+        fn clone_request(&self, request: &u32) -> Option<u32> {
+            Some(*request)
+        }
+        fn prepare(&self, _: &mut u32, attempt: u32, _: Option<Duration>) {
+            assert!(attempt == 1, "a protocol's own trouble");
+        }
+    }
+    let ledger = Ledger::new(10);
+    let policy = StandardPolicy::new(Panics)
+        .backoff(delays(&[1]))
+        .budget(ledger.clone());
+    let service = Scripted::new(|_, _: &u32| Err(()));
+    let task = tokio::spawn(RetryLayer::new(policy).layer(service).oneshot(0));
+    assert!(task.await.unwrap_err().is_panic());
+    assert_eq!((ledger.counts().granted, ledger.counts().refunds), (1, 1));
 }
 
 // === observers ===

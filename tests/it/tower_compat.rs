@@ -96,6 +96,68 @@ async fn a_session_dropped_under_towers_layer_is_refunded_and_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn retries_are_marked_under_towers_layer_with_the_time_left() {
+    use tower_retry_layer::{Attempt, Protocol, Verdict};
+
+    /// Writes its marks into the request.
+    struct Marks;
+    type Marked = (u32, Option<std::time::Duration>);
+    impl Protocol<Marked, (), ()> for Marks {
+        fn classify(&self, attempt: &Attempt<'_, Marked, (), ()>) -> Verdict {
+            if attempt.outcome().is_ok() {
+                Verdict::Success
+            } else {
+                Verdict::Retry
+            }
+        }
+        fn clone_request(&self, request: &Marked) -> Option<Marked> {
+            Some(*request)
+        }
+        fn prepare(&self, request: &mut Marked, attempt: u32, left: Option<std::time::Duration>) {
+            *request = (attempt, left);
+        }
+    }
+    let service = Scripted::new(|call, _: &Marked| if call < 3 { Err(()) } else { Ok(()) });
+    let seen = service.handle();
+    let policy = StandardPolicy::new(Marks)
+        .backoff(delays(&[100]))
+        .total_timeout(ms(1_000));
+    ServiceBuilder::new()
+        .retry(policy)
+        .service(service)
+        .oneshot((0, None))
+        .await
+        .unwrap();
+    assert_eq!(
+        seen.requests(),
+        [(0, None), (2, Some(ms(900))), (3, Some(ms(800)))]
+    );
+}
+
+// The copy may lack the mark that says so: it is read before the copy is made.
+#[cfg(feature = "http")]
+#[tokio::test(start_paused = true)]
+async fn a_standard_policy_under_towers_layer_lets_an_outer_layer_retry() {
+    use std::convert::Infallible;
+
+    let service = Scripted::new(|_, _: &http::Request<String>| {
+        let mut response = http::Response::new(());
+        *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+        Ok::<_, Infallible>(response)
+    });
+    let seen = service.handle();
+    let service = ServiceBuilder::new()
+        .layer(RetryLayer::new(StandardPolicy::http().without_budget()))
+        .retry(StandardPolicy::http().without_budget())
+        .service(service);
+    let response = service
+        .oneshot(http::Request::new(String::new()))
+        .await
+        .unwrap();
+    assert_eq!((response.status().as_u16(), seen.calls()), (503, 3));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_policy_written_for_tower_sits_in_this_layer() {
     /// Uses budget and backoff through tower's traits alone.
     #[derive(Clone)]
