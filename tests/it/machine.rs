@@ -336,7 +336,7 @@ async fn a_poll_after_the_end_panics_and_asks_nobody() {
         let mut future = spawn(service.ready().await.unwrap().call(0));
         assert_eq!(assert_ready!(future.poll()), answer);
         let asked = policy.log();
-        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(future.poll())));
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| future.poll()));
         let text = panic.unwrap_err();
         assert_eq!(
             text.downcast_ref(),
