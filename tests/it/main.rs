@@ -46,6 +46,7 @@ mod replay_support;
 #[cfg(feature = "http")]
 mod replay_wire;
 mod standard;
+mod storm;
 mod support;
 #[cfg(feature = "hyper")]
 mod support_http;
