@@ -54,14 +54,19 @@ pub(crate) enum Fate {
 
 /// Reads the fate of the request from an error and its causes, from the outside in. The first that
 /// decides counts.
-pub(crate) fn fate(error: &Cause) -> Fate {
+pub(super) fn fate(error: &Cause) -> Fate {
+    decide(error).0
+}
+
+/// The fate, and the cause that decided it. `None`: none did.
+pub(crate) fn decide(error: &Cause) -> (Fate, Option<&Cause>) {
     let mut connecting = false;
     let mut next = Some(error);
     for _ in 0..MAX_DEPTH {
         let Some(error) = next else { break };
         match look(error) {
-            Look::Decided(fate) if connecting => return while_connecting(fate),
-            Look::Decided(fate) => return fate,
+            Look::Decided(fate) if connecting => return (while_connecting(fate), Some(error)),
+            Look::Decided(fate) => return (fate, Some(error)),
             Look::Connecting => connecting = true,
             Look::Undecided => {}
             Look::Io(kind) => {
@@ -71,7 +76,7 @@ pub(crate) fn fate(error: &Cause) -> Fate {
                     stream_kind(kind)
                 };
                 if let Some(fate) = fate {
-                    return fate;
+                    return (fate, Some(error));
                 }
             }
         }
@@ -79,7 +84,7 @@ pub(crate) fn fate(error: &Cause) -> Fate {
     }
     // Also a connect error of which nothing known is the cause: native TLS reports a bad
     // certificate like that, and a connector a URL that it does not take.
-    Fate::Hopeless
+    (Fate::Hopeless, None)
 }
 
 /// What one link of the chain says.

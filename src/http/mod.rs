@@ -8,9 +8,9 @@ mod body;
 pub(crate) mod error;
 mod exchange;
 mod idempotency_key;
-mod name;
+pub(crate) mod name;
 mod protocol;
-mod request;
+pub(crate) mod request;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 mod retry_after;

@@ -27,7 +27,7 @@ pub(super) fn status(status: StatusCode) -> &'static str {
 }
 
 /// A word for an error, one of about ten: the outermost cause that has one counts.
-pub(super) fn error(error: &(dyn Error + 'static)) -> &'static str {
+pub(crate) fn error(error: &(dyn Error + 'static)) -> &'static str {
     let mut name = OTHER;
     let mut next = Some(error);
     for _ in 0..MAX_DEPTH {

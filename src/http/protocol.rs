@@ -9,7 +9,7 @@ use super::{
     error::ErrorRef,
     exchange::{Exchange, RequestView, ResponseView},
     name,
-    request::{Deadline, Idempotent, MaxAttempts, NoRetry, RetryAttempt},
+    request::{self, Idempotent, RetryAttempt},
     rules::Http,
 };
 use crate::{Attempt, Limits, Protocol, StandardPolicy, Verdict, observe::RetrySummary};
@@ -84,17 +84,7 @@ where
     }
 
     fn clone_request(&self, request: &Request<B>) -> Option<Request<B>> {
-        let mut copy = Request::new(request.body().try_replay()?);
-        copy.method_mut().clone_from(request.method());
-        copy.uri_mut().clone_from(request.uri());
-        *copy.version_mut() = request.version();
-        copy.headers_mut().clone_from(request.headers());
-        // The copy is marked when it is sent; a mark alone is not worth the allocations.
-        let extensions = request.extensions();
-        if extensions.len() > 1 || extensions.get::<RetryAttempt>().is_none() {
-            copy.extensions_mut().clone_from(extensions);
-        }
-        Some(copy)
+        request::copy(request)
     }
 
     fn can_replay(&self, copy: &Request<B>) -> bool {
@@ -102,15 +92,8 @@ where
     }
 
     fn limits(&self, request: &Request<B>) -> Limits {
-        let mut limits = Limits::default();
-        let extensions = request.extensions();
-        if extensions.is_empty() {
-            return limits;
-        }
-        limits.max_attempts = extensions.get().map(|MaxAttempts(attempts)| *attempts);
-        limits.deadline = extensions.get().map(|Deadline(deadline)| *deadline);
-        limits.no_retry = extensions.get::<NoRetry>().is_some();
-        limits.nested = self.is_nested(extensions);
+        let mut limits = request::limits(request.extensions());
+        limits.nested &= !self.retries_nested();
         limits
     }
 

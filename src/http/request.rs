@@ -1,6 +1,10 @@
-//! What one request says about its own retries, as extensions.
+//! What one request says about its own retries, as extensions; and its copy.
 
+use http::{Extensions, Request};
 use tokio::time::Instant;
+
+use super::body::ReplayableBody;
+use crate::Limits;
 
 /// The request may be sent twice although its method does not say so: it reads only, or the server
 /// recognises a repetition.
@@ -39,3 +43,31 @@ pub struct Deadline(pub Instant);
 /// [`Http::nested`](super::Http::nested).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RetryAttempt(pub u32);
+
+/// A copy of a request, as far as its body has one. It is marked when it is sent; a mark alone is
+/// not worth the allocations.
+pub(crate) fn copy<B: ReplayableBody>(request: &Request<B>) -> Option<Request<B>> {
+    let mut copy = Request::new(request.body().try_replay()?);
+    copy.method_mut().clone_from(request.method());
+    copy.uri_mut().clone_from(request.uri());
+    *copy.version_mut() = request.version();
+    copy.headers_mut().clone_from(request.headers());
+    let extensions = request.extensions();
+    if extensions.len() > 1 || extensions.get::<RetryAttempt>().is_none() {
+        copy.extensions_mut().clone_from(extensions);
+    }
+    Some(copy)
+}
+
+/// What a request asks for in its extensions.
+pub(crate) fn limits(extensions: &Extensions) -> Limits {
+    let mut limits = Limits::default();
+    if extensions.is_empty() {
+        return limits;
+    }
+    limits.max_attempts = extensions.get().map(|MaxAttempts(attempts)| *attempts);
+    limits.deadline = extensions.get().map(|Deadline(deadline)| *deadline);
+    limits.no_retry = extensions.get::<NoRetry>().is_some();
+    limits.nested = extensions.get::<RetryAttempt>().is_some();
+    limits
+}

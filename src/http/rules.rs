@@ -7,13 +7,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
 use super::{
     error::{Fate, Typed, fate},
     exchange::{Exchange, ResponseView},
     idempotency_key::IDEMPOTENCY_KEY,
-    request::RetryAttempt,
     retry_after::retry_after,
 };
 use crate::Verdict;
@@ -165,7 +164,7 @@ impl<M> Http<M> {
     /// Whether to retry a request that a retry layer above retries too. Default: `false`.
     ///
     /// Stacked layers multiply: three of three attempts each send 27. The layer above marks every
-    /// attempt with [`RetryAttempt`], and one that meets the mark passes through. Over reqwest,
+    /// attempt with [`RetryAttempt`](super::RetryAttempt), and one that meets the mark passes through. Over reqwest,
     /// which keeps its extensions to itself, the mark is the
     /// [`attempt_header`](Self::attempt_header) if one is set.
     pub fn nested(mut self, nested: bool) -> Self {
@@ -245,8 +244,8 @@ impl<M> Http<M> {
         }
     }
 
-    pub(super) fn is_nested(&self, extensions: &Extensions) -> bool {
-        !self.nested && extensions.get::<RetryAttempt>().is_some()
+    pub(super) fn retries_nested(&self) -> bool {
+        self.nested
     }
 
     /// Whether a layer above, set up with the same header, has marked these.
