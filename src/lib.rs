@@ -104,6 +104,9 @@ pub mod budget;
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub mod compat;
 pub mod future;
+#[cfg(feature = "grpc")]
+#[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
+pub mod grpc;
 #[cfg(feature = "http")]
 #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
 pub mod http;

@@ -7,6 +7,8 @@ mod budget_keyed;
 mod budget_throttle;
 mod budget_token;
 mod budget_tps;
+#[cfg(feature = "grpc")]
+mod grpc_rules;
 mod hot_path;
 #[cfg(feature = "hyper")]
 mod http_client;
