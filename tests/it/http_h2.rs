@@ -11,14 +11,13 @@ use std::{
 use h2::Reason;
 use http::{Response, StatusCode};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
 use tower::{ServiceBuilder, ServiceExt};
 use tower_retry_layer::{RetryLayer, observe::StopReason};
 
-use crate::support_http::{Log, http2, quick, request};
+use crate::support_http::{Log, http2, leave, quick, request};
 
 /// What becomes of the n-th request; after the last all are answered with 200.
 #[derive(Clone, Copy, Debug)]
@@ -162,7 +161,13 @@ impl Server {
             while let Ok((stream, _)) = listener.accept().await {
                 let next = fates.get(seen.load(Ordering::SeqCst));
                 if let Some(Fate::GoAway(reason, last)) = next {
-                    connections.spawn(leave(stream, *reason, *last, seen.clone()));
+                    let (reason, last, seen) = (*reason, *last, seen.clone());
+                    connections.spawn(async move {
+                        leave(stream, reason, last, || {
+                            seen.fetch_add(1, Ordering::SeqCst);
+                        })
+                        .await;
+                    });
                 } else {
                     connections.spawn(serve(stream, fates.clone(), seen.clone()));
                 }
@@ -190,41 +195,4 @@ async fn serve(stream: TcpStream, fates: Arc<Vec<Fate>>, seen: Arc<AtomicUsize>)
             _ => drop(respond.send_response(Response::new(()), true)),
         }
     }
-}
-
-/// Reads up to the first request and answers with GOAWAY, frame by frame: h2's own server counts
-/// every stream that it has seen as processed.
-async fn leave(mut stream: TcpStream, reason: Reason, last: u32, seen: Arc<AtomicUsize>) {
-    const HEADERS: u8 = 1;
-    const SETTINGS: u8 = 4;
-    const GO_AWAY: u8 = 7;
-
-    let mut preface = [0; 24];
-    stream.read_exact(&mut preface).await.unwrap();
-    stream.write_all(&frame(SETTINGS, &[])).await.unwrap();
-    loop {
-        let mut head = [0; 9];
-        stream.read_exact(&mut head).await.unwrap();
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let mut payload = vec![0; length as usize];
-        stream.read_exact(&mut payload).await.unwrap();
-        if head[3] == HEADERS {
-            break;
-        }
-    }
-    seen.fetch_add(1, Ordering::SeqCst);
-    let mut payload = last.to_be_bytes().to_vec();
-    payload.extend(u32::from(reason).to_be_bytes());
-    stream.write_all(&frame(GO_AWAY, &payload)).await.unwrap();
-    // Whatever the client still sends is read, so that closing is no reset.
-    stream.shutdown().await.unwrap();
-    let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
-}
-
-/// A frame of the connection: stream 0, no flags (RFC 9113, section 4.1).
-fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(payload.len()).unwrap();
-    let mut frame = vec![0, 0, length, kind, 0, 0, 0, 0, 0];
-    frame.extend(payload);
-    frame
 }

@@ -334,3 +334,43 @@ where
         .serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer))
         .await;
 }
+
+/// Reads up to the first request and answers with GOAWAY, frame by frame: h2's own server counts
+/// every stream that it has seen as processed.
+pub(crate) async fn leave<S>(mut stream: S, reason: h2::Reason, last: u32, seen: impl FnOnce())
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    const HEADERS: u8 = 1;
+    const SETTINGS: u8 = 4;
+    const GO_AWAY: u8 = 7;
+
+    let mut preface = [0; 24];
+    stream.read_exact(&mut preface).await.unwrap();
+    stream.write_all(&frame(SETTINGS, &[])).await.unwrap();
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await.unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; length as usize];
+        stream.read_exact(&mut payload).await.unwrap();
+        if head[3] == HEADERS {
+            break;
+        }
+    }
+    seen();
+    let mut payload = last.to_be_bytes().to_vec();
+    payload.extend(u32::from(reason).to_be_bytes());
+    stream.write_all(&frame(GO_AWAY, &payload)).await.unwrap();
+    // Whatever the client still sends is read, so that closing is no reset.
+    stream.shutdown().await.unwrap();
+    let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+}
+
+/// A frame of the connection: stream 0, no flags (RFC 9113, section 4.1).
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    let mut frame = vec![0, 0, length, kind, 0, 0, 0, 0, 0];
+    frame.extend(payload);
+    frame
+}
