@@ -9,6 +9,8 @@ mod budget_token;
 mod budget_tps;
 #[cfg(feature = "grpc")]
 mod grpc_rules;
+#[cfg(feature = "grpc")]
+mod grpc_wire;
 mod hot_path;
 #[cfg(feature = "hyper")]
 mod http_client;
@@ -50,6 +52,8 @@ mod replay_wire;
 mod standard;
 mod storm;
 mod support;
+#[cfg(feature = "grpc")]
+mod support_grpc;
 #[cfg(feature = "hyper")]
 mod support_http;
 mod support_observe;
