@@ -10,6 +10,10 @@ mod budget_tps;
 #[cfg(feature = "grpc")]
 mod grpc_rules;
 #[cfg(feature = "grpc")]
+mod grpc_tonic;
+#[cfg(feature = "grpc")]
+mod grpc_vectors;
+#[cfg(feature = "grpc")]
 mod grpc_wire;
 mod hot_path;
 #[cfg(feature = "hyper")]
