@@ -8,6 +8,8 @@ mod budget_throttle;
 mod budget_token;
 mod budget_tps;
 #[cfg(feature = "grpc")]
+mod grpc_peek;
+#[cfg(feature = "grpc")]
 mod grpc_rules;
 #[cfg(feature = "grpc")]
 mod grpc_tonic;
