@@ -10,6 +10,12 @@ pub(super) const MAX_DEPTH: usize = 32;
 
 type Cause = dyn Error + 'static;
 
+/// The error of hyper-util's connector, which has no public name.
+#[cfg(feature = "hyper")]
+type ConnectorError = <hyper_util::client::legacy::connect::HttpConnector as tower_service::Service<
+    http::Uri,
+>>::Error;
+
 /// Errors whose causes can be looked at: any `E: Error`, and the boxed error of tower's `Timeout`
 /// and `Buffer`, which is none.
 ///
@@ -127,6 +133,9 @@ fn look_client(error: &Cause) -> Look {
         } else {
             Look::Undecided
         };
+    }
+    if error.is::<ConnectorError>() {
+        return Look::Connecting; // met without the client's error around it, as in tonic's channel
     }
     if let Some(error) = error.downcast_ref::<hyper::Error>() {
         return hyper_error(error).map_or(Look::Undecided, Look::Decided);

@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use h2::Reason;
+use hyper_util::client::legacy::connect::{HttpConnector, dns::Name};
 use tokio::time::Instant;
-use tonic::{Code, codec::CompressionEncoding};
+use tonic::{Code, codec::CompressionEncoding, transport::Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower::ServiceBuilder;
 use tower_retry_layer::{
@@ -342,6 +343,30 @@ async fn a_server_that_is_not_there_is_asked_again_once_at_once_and_then_by_the_
         Event::Finished { .. } => None,
     });
     assert_eq!(delays.collect::<Vec<_>>(), [Duration::ZERO, SECOND, SECOND]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_does_not_resolve_at_the_moment_is_one_that_was_not_reached() {
+    let resolver = tower::service_fn(async |_: Name| {
+        // As the standard library's, it has a kind that says nothing of connections.
+        let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+        Err::<std::vec::IntoIter<std::net::SocketAddr>, _>(error)
+    });
+    let connector = HttpConnector::new_with_resolver(resolver);
+    let channel = Endpoint::from_static("http://in.memory").connect_with_connector_lazy(connector);
+    let events = Events::default();
+    let stack = ServiceBuilder::new()
+        .layer(ReplayLayer::default())
+        .layer(RetryLayer::new(policy().observe(events.clone())))
+        .map_request(|request: http::Request<_>| request.map(tonic::body::Body::new))
+        .service(channel);
+    let mut client = HealthClient::new(stack);
+    let status = client
+        .check(HealthCheckRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert_eq!(events.reasons(), [StopReason::AttemptsExhausted]);
 }
 
 #[tokio::test(start_paused = true)]
