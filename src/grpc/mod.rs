@@ -7,17 +7,33 @@
 //!
 //! # Under a tonic client
 //!
-//! ```ignore
+//! The client's code stays as it is; only the channel that it is given changes:
+//!
+//! ```
+//! use http::Request;
+//! use tonic::{body::Body, transport::Endpoint};
+//! use tonic_health::pb::health_client::HealthClient;
+//! use tower::ServiceBuilder;
+//! use tower_retry_layer::{RetryLayer, StandardPolicy, replay::ReplayLayer};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let channel = Endpoint::from_static("http://inventory:50051").connect_lazy();
 //! let channel = ServiceBuilder::new()
-//!     .layer(ReplayLayer::default())          // records each request while it is sent
+//!     .layer(ReplayLayer::default()) // records each request while it is sent
 //!     .layer(RetryLayer::new(StandardPolicy::grpc()))
-//!     .map_request(|request: Request<_>| request.map(tonic::body::Body::new))
+//!     .map_request(|request: Request<_>| request.map(Body::new)) // what the channel takes
 //!     .service(channel);
-//! let client = HealthClient::new(channel);
+//! let _client = HealthClient::new(channel);
+//! # });
 //! ```
 //!
-//! What is to be new on each attempt, such as a token in the metadata, goes below the retry layer.
-//! So does a [`PeekTrailersLayer`], for servers that put the status of a failed call into trailers.
+//! What is to be new on each attempt, such as a token in the metadata, goes below the retry layer,
+//! and so does a [`PeekTrailersLayer`], for servers that put the status of a failed call into
+//! trailers. To write down the channel's type, box it: `tower::util::BoxCloneService`.
+//!
+//! A call is retried until its response begins. Errors that come after a message of a stream are
+//! the caller's, and so is a request that outgrew the recording. Calls in both directions are no
+//! exception: what was sent is recorded until the response's head comes, which commits.
 //!
 //! # A service config
 //!

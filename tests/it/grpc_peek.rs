@@ -184,7 +184,7 @@ async fn a_late_body_is_waited_for_no_longer_than_it_may_be() {
         assert_eq!(played(response.into_body()).await, [Trailers("14")]);
     }
     // The bound counts from the head on, whatever the wait for the head.
-    let mut peeking = task::spawn(layer(SECOND, move || late()).oneshot(request()));
+    let mut peeking = task::spawn(layer(SECOND, &late).oneshot(request()));
     assert_pending!(peeking.poll());
     tokio::time::advance(ms(999)).await;
     assert!(!peeking.is_woken());
@@ -192,7 +192,7 @@ async fn a_late_body_is_waited_for_no_longer_than_it_may_be() {
     assert!(peeking.is_woken());
     assert_ready_ok!(peeking.poll());
     // No bound is too large.
-    let mut peeking = task::spawn(layer(Duration::MAX, move || late()).oneshot(request()));
+    let mut peeking = task::spawn(layer(Duration::MAX, &late).oneshot(request()));
     assert_pending!(peeking.poll());
 }
 

@@ -592,7 +592,7 @@ async fn dropping_the_call_ends_it() {
 }
 
 async fn call(replies: impl IntoIterator<Item = impl Into<Reply>>) -> Came {
-    run(replies, |net, policy| stack(net, policy)).await
+    run(replies, stack).await
 }
 
 async fn run(
