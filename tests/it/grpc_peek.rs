@@ -144,6 +144,37 @@ async fn a_hint_beyond_all_numbers_does_not_overflow() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_body_without_a_frame_is_not_asked_again() {
+    /// Ends, says so to nobody, and must not be polled after that.
+    struct Quiet(bool);
+
+    impl Body for Quiet {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            assert!(
+                !std::mem::replace(&mut self.0, true),
+                "polled after its end"
+            );
+            Poll::Ready(None)
+        }
+    }
+
+    let service = service_fn(async |_: ()| Ok::<_, Infallible>(Response::new(Quiet(false))));
+    let service = PeekTrailersLayer::new(SECOND).layer(service);
+    let mut body = service.oneshot(()).await.unwrap().into_body();
+    for _ in 0..3 {
+        assert!(body.is_end_stream());
+        assert_eq!(body.size_hint().exact(), Some(0));
+        assert!(next(&mut body).await.is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_head_that_says_it_is_not_looked_behind() {
     let steps = [Trailers("14")];
     for (status, code, expected) in [

@@ -145,6 +145,10 @@ fn a_status_that_is_no_code_is_unknown() {
     let odd = [
         "",
         "17",
+        "20",
+        "24",
+        "94",
+        "05",
         "99",
         "-1",
         "+14",
