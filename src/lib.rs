@@ -92,7 +92,7 @@
 //! - `http` (default): [`StandardPolicy`] for `http` requests and responses.
 //! - `hyper`: tells apart the errors of hyper, hyper-util and h2.
 //! - `reqwest`: the layer over `reqwest::Client`.
-//! - `grpc`: [`StandardPolicy`] for gRPC, as for tonic's channels.
+//! - `grpc`: [`StandardPolicy`] for gRPC, as for tonic's channels; includes `hyper`.
 //! - `tower`: both ways between this crate's traits and `tower::retry`'s.
 //! - `tracing`, `metrics`: observers.
 //! - `full`: all of them.
