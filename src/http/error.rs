@@ -66,44 +66,66 @@ pub(super) fn fate(error: &Cause) -> Fate {
 
 /// The fate, and the cause that decided it. `None`: none did.
 pub(crate) fn decide(error: &Cause) -> (Fate, Option<&Cause>) {
-    let mut connecting = false;
+    let mut phase = None;
     let mut next = Some(error);
     for _ in 0..MAX_DEPTH {
         let Some(error) = next else { break };
-        match look(error) {
-            Look::Decided(fate) if connecting => return (while_connecting(fate), Some(error)),
-            Look::Decided(fate) => return (fate, Some(error)),
-            Look::Connecting => connecting = true,
-            Look::Undecided => {}
-            Look::Io(kind) => {
-                let fate = if connecting {
-                    connect_kind(kind)
-                } else {
-                    stream_kind(kind)
-                };
-                if let Some(fate) = fate {
-                    return (fate, Some(error));
-                }
+        let decided = match look(error) {
+            Look::Decided(fate) => Some(fate),
+            Look::During(seen) => {
+                // What an established connection failed of may itself be a client's error, about a
+                // connect of its own: the outermost speaks of this request.
+                phase.get_or_insert(seen);
+                None
             }
+            Look::Io(kind) => match phase {
+                Some(Phase::Connecting) => connect_kind(kind),
+                Some(Phase::Connected) => stream_kind(kind, Fate::PerhapsProcessed),
+                None => stream_kind(kind, Fate::NeverSent),
+            },
+            Look::Undecided => None,
+        };
+        match (decided, phase) {
+            (Some(Fate::Hopeless), _) => return (Fate::Hopeless, Some(error)),
+            // Whatever broke before there was a connection, the request was not sent.
+            (Some(_), Some(Phase::Connecting)) => return (Fate::NeverSent, Some(error)),
+            (Some(fate), _) => return (fate, Some(error)),
+            (None, _) => next = cause(error),
         }
-        next = cause(error);
     }
-    // Also a connect error of which nothing known is the cause: native TLS reports a bad
-    // certificate like that, and a connector a URL that it does not take.
-    (Fate::Hopeless, None)
+    match phase {
+        // Nor does it take a known cause to say so. Of the requests that wait for one HTTP/2
+        // connect of hyper-util's, only the one that makes it is told the cause. What no retry
+        // mends is among the unknown too, such as a bad certificate as native TLS reports it: the
+        // policy's limits are there for that.
+        Some(Phase::Connecting) => (Fate::NeverSent, None),
+        _ => (Fate::Hopeless, None),
+    }
 }
 
 /// What one link of the chain says.
-enum Look {
+pub(super) enum Look {
     Decided(Fate),
-    /// All that follows happened before there was a connection.
+    /// Where all that follows happened.
     #[cfg_attr(
         not(feature = "hyper"),
         expect(dead_code, reason = "only HTTP clients tell")
     )]
-    Connecting,
+    During(Phase),
     Io(ErrorKind),
     Undecided,
+}
+
+#[derive(Clone, Copy)]
+#[cfg_attr(
+    not(feature = "hyper"),
+    expect(dead_code, reason = "only HTTP clients tell")
+)]
+pub(super) enum Phase {
+    /// Before there was a connection.
+    Connecting,
+    /// On the connection, or so far as one can tell.
+    Connected,
 }
 
 fn look(error: &Cause) -> Look {
@@ -123,25 +145,31 @@ fn look_client(_: &Cause) -> Look {
 
 #[cfg(feature = "hyper")]
 fn look_client(error: &Cause) -> Look {
+    let decided = |fate: Option<Fate>| fate.map_or(Look::During(Phase::Connected), Look::Decided);
     #[cfg(feature = "reqwest")]
     if let Some(error) = error.downcast_ref::<reqwest::Error>() {
-        return super::reqwest::look(error).map_or(Look::Undecided, Look::Decided);
+        return super::reqwest::look(error);
     }
     if let Some(error) = error.downcast_ref::<hyper_util::client::legacy::Error>() {
-        return if error.is_connect() {
-            Look::Connecting
+        return Look::During(if error.is_connect() {
+            Phase::Connecting
         } else {
-            Look::Undecided
+            Phase::Connected
+        });
+    }
+    if let Some(error) = error.downcast_ref::<ConnectorError>() {
+        // Met without the client's error around it in tonic's channel, among others. It has no
+        // cause only where it does not take the URL.
+        return match error.source() {
+            Some(_) => Look::During(Phase::Connecting),
+            None => Look::Decided(Fate::Hopeless),
         };
     }
-    if error.is::<ConnectorError>() {
-        return Look::Connecting; // met without the client's error around it, as in tonic's channel
-    }
     if let Some(error) = error.downcast_ref::<hyper::Error>() {
-        return hyper_error(error).map_or(Look::Undecided, Look::Decided);
+        return decided(hyper_error(error));
     }
     if let Some(error) = error.downcast_ref::<h2::Error>() {
-        return h2_error(error).map_or(Look::Undecided, Look::Decided);
+        return decided(h2_error(error));
     }
     Look::Undecided
 }
@@ -207,14 +235,6 @@ pub(super) fn cause(error: &Cause) -> Option<&Cause> {
     error.source()
 }
 
-/// Whatever broke before there was a connection, the request was not sent.
-fn while_connecting(fate: Fate) -> Fate {
-    match fate {
-        Fate::Hopeless => Fate::Hopeless,
-        _ => Fate::NeverSent,
-    }
-}
-
 fn connect_kind(kind: ErrorKind) -> Option<Fate> {
     match kind {
         // A TLS library reports a bad certificate as invalid data.
@@ -230,11 +250,16 @@ fn connect_kind(kind: ErrorKind) -> Option<Fate> {
     }
 }
 
-fn stream_kind(kind: ErrorKind) -> Option<Fate> {
+/// `refused` is for the kinds in which a stream's `connect` and `bind` fail, and nothing that is
+/// done to a stream later.
+///
+/// A service of one's own hands on what its `connect` says. A client says so itself where it is
+/// connecting; of a connection they are the word of a datagram socket (QUIC), which hears of a port
+/// that is closed after it has sent, perhaps for long.
+fn stream_kind(kind: ErrorKind, refused: Fate) -> Option<Fate> {
     match kind {
-        // Only `connect` and `bind` fail in these ways.
         ErrorKind::ConnectionRefused | ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable => {
-            Some(Fate::NeverSent)
+            Some(refused)
         }
         ErrorKind::ConnectionReset
         | ErrorKind::ConnectionAborted

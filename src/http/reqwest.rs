@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::{Error, Request, Response};
 
 use super::{
-    error::{ErrorRef, Fate},
+    error::{ErrorRef, Fate, Look, Phase},
     exchange::{Exchange, RequestView, ResponseView},
     name,
     rules::Http,
@@ -85,17 +85,18 @@ where
     }
 }
 
-/// What reqwest itself knows. `None`: its cause knows more.
-pub(super) fn look(error: &Error) -> Option<Fate> {
+/// What reqwest itself knows.
+pub(super) fn look(error: &Error) -> Look {
     if error.is_connect() {
-        // A timeout of reqwest's is a type of its own; any other cause is hyper-util's.
-        error.is_timeout().then_some(Fate::NeverSent)
+        // True of any cause: hyper-util's error tells whether it was this request's connect. That
+        // its `connect_timeout` was the reason is a type of reqwest's own, as a cause unknown.
+        Look::Undecided
     } else if error.is_timeout() && error.is_request() {
-        Some(Fate::PerhapsProcessed)
+        Look::Decided(Fate::PerhapsProcessed)
     } else if error.is_request() {
-        None
+        Look::During(Phase::Connected)
     } else {
         // The request could not be built, a redirect was refused, a body could not be read.
-        Some(Fate::Hopeless)
+        Look::Decided(Fate::Hopeless)
     }
 }

@@ -58,6 +58,14 @@ type Rule = Arc<dyn Fn(&Exchange<'_>, Verdict) -> Verdict + Send + Sync>;
 /// of hyper, hyper-util and h2 ask for the feature `hyper`, reqwest's for `reqwest`; without them
 /// only `std::io::Error` and the timeouts of tower and tokio are known.
 ///
+/// Where hyper-util's client or reqwest's says that it was connecting, nothing was sent, whatever the
+/// cause. So a bad certificate uses up the attempts where native TLS reports it, by an error of its
+/// own; that of rustls is `InvalidData`, and a stop.
+///
+/// A bare `ConnectionRefused` means no connection, too: it is what a service of one's own hands on
+/// from `connect`. A datagram socket (QUIC, UDP) has it of what was sent before, perhaps acted on:
+/// such a service should report `ConnectionReset`, as which it counts on a connection of hyper's.
+///
 /// `M` is inferred from the service's error type and stands for how its causes are reached. Where
 /// a type must be written, it is `Http` for an error that is `std::error::Error`, and
 /// [`Http<Boxed>`](super::Boxed) below tower's `Timeout` or `Buffer`.

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use http::{HeaderName, StatusCode};
-use reqwest::{Body, Client, Method, Request};
+use reqwest::{
+    Body, Client, Method, Request,
+    dns::{Name, Resolve, Resolving},
+};
 use tower::{ServiceBuilder, ServiceExt};
 use tower_retry_layer::{
     RetryLayer,
@@ -85,6 +88,42 @@ async fn a_timeout_of_the_clients_is_for_one_attempt_and_is_retried() {
         let error = call.await.unwrap().unwrap_err();
         assert!(error.is_timeout() && !error.is_connect());
         assert_eq!(server.requests(), sent, "{method}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connect_that_takes_too_long_never_sent_the_request() {
+    let client = Client::builder()
+        .no_proxy()
+        .connect_timeout(Duration::from_secs(10))
+        .dns_resolver(Resolver(|| Box::pin(std::future::pending())))
+        .build()
+        .unwrap();
+    for (request, follows, sent) in [
+        (get(NAME), true, 3),
+        (get(NAME), false, 3),
+        (post(NAME), false, 3),
+        (post(NAME), true, 1),
+    ] {
+        let started = tokio::time::Instant::now();
+        let (error, log) = fail(client.clone(), request, follows).await;
+        assert!(error.is_timeout() && error.is_connect(), "{error:?}");
+        assert_eq!(log.events().ends[0].1, sent, "{follows}");
+        assert_eq!(started.elapsed().as_secs(), 10 * u64::from(sent));
+    }
+}
+
+#[tokio::test]
+async fn a_connect_that_fails_of_what_nobody_knows_was_not_sent_either() {
+    let client = Client::builder()
+        .no_proxy()
+        .dns_resolver(Resolver(|| Box::pin(async { Err("no such name".into()) })))
+        .build()
+        .unwrap();
+    for request in [get(NAME), post(NAME)] {
+        let (error, log) = fail(client.clone(), request, false).await;
+        assert!(error.is_connect());
+        assert_eq!(log.events().ends, [(StopReason::AttemptsExhausted, 3, 0)]);
     }
 }
 
@@ -201,6 +240,25 @@ async fn under_a_tower_timeout_the_boxed_error_is_reqwests() {
     let error = client.oneshot(get(&refusing.uri())).await.unwrap_err();
     assert!(error.downcast::<reqwest::Error>().unwrap().is_connect());
     assert_eq!(log.events().ends, [(StopReason::AttemptsExhausted, 3, 0)]);
+}
+
+const NAME: &str = "http://in.memory/";
+
+struct Resolver(fn() -> Resolving);
+
+impl Resolve for Resolver {
+    fn resolve(&self, _: Name) -> Resolving {
+        (self.0)()
+    }
+}
+
+async fn fail(client: Client, request: Request, follows: bool) -> (reqwest::Error, Log) {
+    let log = Log::default();
+    let rules = Http::new().follows_redirects(follows);
+    let retried = ServiceBuilder::new()
+        .layer(RetryLayer::new(with(rules).observe(log.clone())))
+        .service(client);
+    (retried.oneshot(request).await.unwrap_err(), log)
 }
 
 fn client() -> Client {

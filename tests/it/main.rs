@@ -21,6 +21,10 @@ mod hot_path;
 #[cfg(feature = "hyper")]
 mod http_client;
 #[cfg(feature = "hyper")]
+mod http_connect;
+#[cfg(feature = "hyper")]
+mod http_connection;
+#[cfg(feature = "hyper")]
 mod http_h2;
 #[cfg(feature = "http")]
 mod http_idempotency_key;

@@ -29,9 +29,9 @@ use tokio::{
     task::JoinHandle,
 };
 use tower_retry_layer::{
-    StandardPolicy,
+    Attempt, Protocol, StandardPolicy, Verdict,
     backoff::Schedule,
-    http::Http,
+    http::{ErrorRef, Http},
     observe::{Finished, Observe, Retrying, StopReason},
 };
 
@@ -116,6 +116,28 @@ pub(crate) fn request(method: &str, uri: impl ToString) -> http::Request<Full<By
         .uri(uri.to_string())
         .body(Full::from(if method == "POST" { "body" } else { "" }))
         .unwrap()
+}
+
+/// hyper-util's error of a request whose connector fails in this way.
+pub(crate) async fn connect_error(error: io::Error) -> hyper_util::client::legacy::Error {
+    let error = Arc::new(Mutex::new(Some(error)));
+    let connector = tower::service_fn(move |_: Uri| {
+        std::future::ready(Err::<Pipe, _>(error.lock().unwrap().take().unwrap()))
+    });
+    let client: HyperClient<_> = Client::builder(TokioExecutor::new()).build(connector);
+    let result = client.request(request("GET", "http://in.memory/")).await;
+    let error = result.unwrap_err();
+    assert!(error.is_connect());
+    error
+}
+
+/// The verdict on the first attempt of a request that has no mark.
+pub(crate) fn classify<E, M>(method: &str, outcome: &Result<http::Response<()>, E>) -> Verdict
+where
+    E: ErrorRef<M>,
+{
+    let request = http::Request::builder().method(method).body(()).unwrap();
+    Http::<M>::new().classify(&Attempt::new(Some(&request), outcome, 1))
 }
 
 // === impl Log ===
@@ -280,7 +302,7 @@ impl tower_service::Service<Uri> for Net {
         std::future::ready(if self.up.load(Ordering::SeqCst) {
             let (client, server) = tokio::io::duplex(64 * 1024);
             (self.serve)(server);
-            Ok(Pipe(TokioIo::new(client)))
+            Ok(Pipe::new(client))
         } else {
             Err(io::ErrorKind::ConnectionRefused.into())
         })
@@ -288,6 +310,12 @@ impl tower_service::Service<Uri> for Net {
 }
 
 // === impl Pipe ===
+
+impl Pipe {
+    pub(crate) fn new(stream: DuplexStream) -> Self {
+        Self(TokioIo::new(stream))
+    }
+}
 
 impl Connection for Pipe {
     fn connected(&self) -> Connected {
