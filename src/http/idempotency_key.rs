@@ -16,12 +16,14 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 /// draft-ietf-httpapi-idempotency-key-header-07.
-pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 type MakeKey = Arc<dyn Fn() -> HeaderValue + Send + Sync>;
 
 /// Gives every POST and PATCH that has none an `Idempotency-Key`, which makes it one that
 /// [`Http`](super::Http) sends again.
+///
+/// An empty or blank key, in quotes or not, is none: it is replaced.
 ///
 /// Its place is above the retry layer, so that all attempts of a request carry one key. Below it
 /// each attempt would get its own, and the retry layer would see none.
@@ -72,6 +74,13 @@ struct Uuids {
     high: RandomState,
     low: RandomState,
     drawn: AtomicU64,
+}
+
+/// Whether a server can tell the request by its key: nothing but blanks and quotes is none.
+pub(super) fn has_key(headers: &HeaderMap) -> bool {
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'"');
+    let mut keys = headers.get_all(IDEMPOTENCY_KEY).iter();
+    keys.any(|key| !key.as_bytes().iter().all(blank))
 }
 
 // === impl IdempotencyKeyLayer ===
@@ -141,10 +150,8 @@ impl<S> IdempotencyKey<S> {
     }
 
     fn mark(&self, method: &Method, headers: &mut HeaderMap) {
-        if matches!(*method, Method::POST | Method::PATCH) {
-            headers
-                .entry(IDEMPOTENCY_KEY)
-                .or_insert_with(|| (self.make_key)());
+        if matches!(*method, Method::POST | Method::PATCH) && !has_key(headers) {
+            headers.insert(IDEMPOTENCY_KEY, (self.make_key)());
         }
     }
 }

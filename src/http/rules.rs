@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use super::{
     error::{Fate, Typed, fate},
     exchange::{Exchange, ResponseView},
-    idempotency_key::IDEMPOTENCY_KEY,
+    idempotency_key::has_key,
     retry_after::retry_after,
 };
 use crate::Verdict;
@@ -42,11 +42,11 @@ type Rule = Arc<dyn Fn(&Exchange<'_>, Verdict) -> Verdict + Send + Sync>;
 ///
 /// | | default |
 /// |---|---|
-/// | idempotent | GET, HEAD, OPTIONS, TRACE, PUT, DELETE; any request with an `Idempotency-Key` header or the extension [`Idempotent`](super::Idempotent) |
+/// | idempotent | GET, HEAD, OPTIONS, TRACE, PUT, DELETE; any request with an `Idempotency-Key` header that is not blank, or the extension [`Idempotent`](super::Idempotent) |
 /// | retried, if idempotent | 408, 429, 502, 503, 504; a reset or cut connection; a timeout |
-/// | retried whatever the method | what was certainly not processed: no connection, a refused stream, GOAWAY |
+/// | retried whatever the method | what was certainly not processed: no connection (of whatever cause, except those below), a refused stream, GOAWAY |
 /// | success | every other status below 500 |
-/// | stop | 500 (see [`server_errors`](Self::server_errors)), 501, 505, the other 5xx; a bad certificate, a failing body, an error of unknown kind |
+/// | stop | 500 (see [`server_errors`](Self::server_errors)), 501, 505, the other 5xx; a connect that fails of a bad certificate, a bad URL or a missing permission; a failing body; an error of unknown kind |
 ///
 /// Of a retried response the headers `retry-after-ms` and `Retry-After` name the delay: see
 /// [`retry_after`].
@@ -239,7 +239,7 @@ impl<M> Http<M> {
     }
 
     pub(super) fn is_idempotent(&self, method: &Method, headers: &HeaderMap) -> bool {
-        self.methods.contains(method) || headers.contains_key(IDEMPOTENCY_KEY)
+        self.methods.contains(method) || has_key(headers)
     }
 
     pub(super) fn has_rule(&self) -> bool {

@@ -2,9 +2,14 @@
 
 use std::{collections::HashSet, convert::Infallible};
 
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_retry_layer::http::IdempotencyKeyLayer;
+use tower_retry_layer::{
+    Attempt, Protocol, Verdict,
+    http::{Http, IdempotencyKeyLayer},
+};
+
+const NOTHING: [&str; 6] = ["", " ", "\t \t", "\"\"", "\" \"", " \"\t\" "];
 
 #[tokio::test]
 async fn post_and_patch_get_a_key_and_no_other_method() {
@@ -24,6 +29,67 @@ async fn a_key_that_is_there_stays() {
     let layer = IdempotencyKeyLayer::new();
     let mine = HeaderValue::from_static("\"mine\"");
     assert_eq!(sent(&layer, "POST", Some(mine.clone())).await, Some(mine));
+}
+
+#[tokio::test]
+async fn a_key_of_nothing_is_none_and_is_replaced() {
+    let layer = IdempotencyKeyLayer::with(|| HeaderValue::from_static("new"));
+    for nothing in NOTHING {
+        for method in ["POST", "PATCH"] {
+            let key = sent(&layer, method, Some(HeaderValue::from_static(nothing))).await;
+            assert_eq!(key, Some(HeaderValue::from_static("new")), "{nothing:?}");
+        }
+        // What other methods carry is the caller's business.
+        let key = sent(&layer, "PUT", Some(HeaderValue::from_static(nothing))).await;
+        assert_eq!(key, Some(HeaderValue::from_static(nothing)));
+    }
+    // Two fields are one too many for a server; the layer leaves no more than its own.
+    let service = layer.layer(service_fn(async |request: Request<()>| {
+        let keys = request.headers().get_all("idempotency-key").iter();
+        Ok::<_, Infallible>(keys.cloned().collect::<Vec<_>>())
+    }));
+    let twice = |first, second| {
+        Request::post("/")
+            .header("idempotency-key", first)
+            .header("idempotency-key", second)
+            .body(())
+            .unwrap()
+    };
+    let keys = service.clone().oneshot(twice("", " ")).await.unwrap();
+    assert_eq!(keys, ["new"]);
+    let keys = service.oneshot(twice("", "mine")).await.unwrap();
+    assert_eq!(keys, ["", "mine"]);
+}
+
+#[test]
+fn a_key_of_nothing_makes_no_request_idempotent() {
+    let unavailable = || Response::builder().status(503).body(()).unwrap();
+    let verdict = |keys: &[HeaderValue]| {
+        let mut request = Request::post("/").body(()).unwrap();
+        for key in keys {
+            request.headers_mut().append("idempotency-key", key.clone());
+        }
+        let outcome = Ok::<_, Infallible>(unavailable());
+        Http::new().classify(&Attempt::new(Some(&request), &outcome, 1))
+    };
+    let nothing = NOTHING.map(HeaderValue::from_static);
+    for key in &nothing {
+        assert_eq!(verdict(std::slice::from_ref(key)), Verdict::Stop, "{key:?}");
+    }
+    assert_eq!(verdict(&nothing), Verdict::Stop);
+    let bytes = HeaderValue::from_bytes(b"\xff").unwrap();
+    for key in [
+        HeaderValue::from_static("0"),
+        HeaderValue::from_static("\" k \""),
+        bytes,
+    ] {
+        assert_eq!(
+            verdict(std::slice::from_ref(&key)),
+            Verdict::Retry,
+            "{key:?}"
+        );
+        assert_eq!(verdict(&[nothing[0].clone(), key]), Verdict::Retry);
+    }
 }
 
 #[tokio::test]
