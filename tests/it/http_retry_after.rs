@@ -122,6 +122,19 @@ fn r14_a_leap_second_is_the_second_after_59() {
     ] {
         assert_eq!(hint_at(broken, now), None, "{broken}");
     }
+    // A minute of 60 is none, not even where what it might be taken for is still to come.
+    let a_minute_before = at(1_483_228_740); // 2016-12-31T23:59:00Z
+    for form in ["Sat, 31 Dec 2016 23:59:60 GMT", "Sat Dec 31 23:59:60 2016"] {
+        assert_eq!(hint_at(form, a_minute_before), secs(60), "{form}");
+    }
+    for broken in [
+        "Sat, 31 Dec 2016 23:60:30 GMT",
+        "Sat Dec 31 23:60:30 2016",
+        "Saturday, 31-Dec-16 23:60:30 GMT",
+        "Sat, 31 Dec 2016 23:60:60 GMT",
+    ] {
+        assert_eq!(hint_at(broken, a_minute_before), None, "{broken}");
+    }
 }
 
 #[test]
