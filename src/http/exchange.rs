@@ -48,6 +48,10 @@ impl<'a> Exchange<'a> {
     }
 
     /// The request's extensions. Always `None` for reqwest, which keeps them to itself.
+    ///
+    /// What the user put there is always among them. The layer's own mark,
+    /// [`RetryAttempt`](super::RetryAttempt), may not be: the copy of a request that carries nothing
+    /// else goes without until it is sent. [`number`](Self::number) is what tells the attempt.
     pub fn request_extensions(&self) -> Option<&'a Extensions> {
         self.request?.extensions
     }

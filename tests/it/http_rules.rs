@@ -338,6 +338,33 @@ fn a_rule_sees_the_exchange_and_has_the_last_word() {
 }
 
 #[test]
+fn a_rule_sees_what_the_user_put_into_a_copy_and_the_number_but_not_the_mark_alone() {
+    let seen = |copy: Option<&Request<()>>, number| {
+        let marks = std::sync::Arc::new(std::sync::Mutex::new(None));
+        let told = marks.clone();
+        let http = Http::<Typed>::new().classify_with(move |seen, default| {
+            let extensions = seen.request_extensions().unwrap();
+            *told.lock().unwrap() = Some((
+                extensions.get::<RetryAttempt>().copied(),
+                extensions.get::<Idempotent>().copied(),
+                seen.number(),
+            ));
+            default
+        });
+        let outcome = Ok::<_, Infallible>(response(503));
+        http.classify(&Attempt::new(copy, &outcome, number));
+        marks.lock().unwrap().take().unwrap()
+    };
+    let mut request = get();
+    prepare(&Http::new(), &mut request, 1);
+    let alone = copy(&Http::new(), &request);
+    assert_eq!(seen(alone.as_ref(), 1), (None, None, 1));
+    request.extensions_mut().insert(Idempotent);
+    let with_the_users = copy(&Http::new(), &request);
+    assert_eq!(seen(with_the_users.as_ref(), 1).1, Some(Idempotent));
+}
+
+#[test]
 fn a_second_rule_is_asked_after_the_first() {
     let http = Http::<Typed>::new()
         .classify_with(|_, default| {
