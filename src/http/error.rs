@@ -151,11 +151,11 @@ fn look_client(error: &Cause) -> Look {
         return super::reqwest::look(error);
     }
     if let Some(error) = error.downcast_ref::<hyper_util::client::legacy::Error>() {
-        return Look::During(if error.is_connect() {
-            Phase::Connecting
+        return if error.is_connect() {
+            Look::During(Phase::Connecting)
         } else {
-            Phase::Connected
-        });
+            Look::Undecided // hyper's error in it knows more
+        };
     }
     if let Some(error) = error.downcast_ref::<ConnectorError>() {
         // Met without the client's error around it in tonic's channel, among others. It has no

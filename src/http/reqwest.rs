@@ -94,6 +94,7 @@ pub(super) fn look(error: &Error) -> Look {
     } else if error.is_timeout() && error.is_request() {
         Look::Decided(Fate::PerhapsProcessed)
     } else if error.is_request() {
+        // hyper's error in it knows more; over HTTP/3 there is none, but a datagram socket.
         Look::During(Phase::Connected)
     } else {
         // The request could not be built, a redirect was refused, a body could not be read.
