@@ -37,7 +37,7 @@ pub use self::wait::Wait;
 ///
 /// | setting | default | reason |
 /// |---|---|---|
-/// | [`max_attempts`](Self::max_attempts) | 3 | Google's SRE book and AWS's standard mode; a third retry seldom mends what two did not |
+/// | [`max_attempts`](Self::max_attempts) | 3 | the limit of Google's SRE book and of AWS's standard mode |
 /// | [`backoff`](Self::backoff) | 50 ms to 20 s, doubled, full jitter | see [`ExponentialBackoffMaker`] |
 /// | [`budget`](Self::budget) | 100 retries at once, then one for every five successes | a blip is ridden out; in a long outage nearly nothing is sent again |
 /// | [`total_timeout`](Self::total_timeout) | none | only the caller knows how long an answer is of use |
