@@ -39,6 +39,7 @@ mod http_rules;
 #[cfg(feature = "hyper")]
 mod http_timed;
 mod machine;
+mod machine_model;
 mod machine_tower;
 mod observe;
 #[cfg(feature = "http")]
