@@ -61,6 +61,7 @@ mod replay_support;
 #[cfg(feature = "http")]
 mod replay_wire;
 mod standard;
+mod standard_model;
 mod storm;
 mod support;
 #[cfg(feature = "grpc")]
