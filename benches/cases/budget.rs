@@ -1,8 +1,6 @@
-//! The budgets beside tower's, on one thread and on two: nanoseconds for one call of one thread.
+//! The budgets beside tower's, on one thread and on more: the time for one call of one thread.
 //!
 //! Every run checks what came out of it.
-
-#![allow(missing_docs, reason = "criterion's macro makes a public function")]
 
 use std::{
     hint::black_box,
@@ -11,11 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use criterion::{BenchmarkGroup, BenchmarkId, Criterion, criterion_group, criterion_main};
 use tower::retry::budget as theirs;
 use tower_retry_layer::budget::{Budget, RetryThrottle, TokenBudget, TpsBudget};
 
-const THREADS: [usize; 2] = [1, 2];
+use super::Group;
+
+const THREADS: [usize; 4] = [1, 2, 4, 8];
 
 /// One tick is then longer than any run.
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -23,19 +22,19 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// The longest window that tower allows.
 const MINUTE: Duration = Duration::from_secs(60);
 
-criterion_group! {
-    name = benches;
-    config = Criterion::default()
-        .warm_up_time(Duration::from_millis(500))
-        .measurement_time(Duration::from_secs(2))
-        .sample_size(30);
-    targets = deposit_when_full, deposit, withdraw, pair, refusal
+pub(super) fn groups() -> Vec<Group> {
+    vec![
+        deposit_when_full(),
+        deposit(),
+        withdraw(),
+        pair(),
+        refusal(),
+    ]
 }
-criterion_main!(benches);
 
 /// Healthy traffic: nothing to add.
-fn deposit_when_full(c: &mut Criterion) {
-    let mut group = c.benchmark_group("deposit when full");
+fn deposit_when_full() -> Group {
+    let mut group = Group::new("deposit when full");
     compare(&mut group, "empty loop", || (), |()| black_box(()), |()| ());
     compare(
         &mut group,
@@ -51,11 +50,11 @@ fn deposit_when_full(c: &mut Criterion) {
         <RetryThrottle as Budget>::deposit,
         |throttle| assert_eq!(throttle.tokens(), 1_000.0),
     );
-    group.finish();
+    group
 }
 
-fn deposit(c: &mut Criterion) {
-    let mut group = c.benchmark_group("deposit");
+fn deposit() -> Group {
+    let mut group = Group::new("deposit");
     compare(
         &mut group,
         "token",
@@ -84,12 +83,12 @@ fn deposit(c: &mut Criterion) {
             assert!(budget.withdraw());
         },
     );
-    group.finish();
+    group
 }
 
 /// Retries that are granted.
-fn withdraw(c: &mut Criterion) {
-    let mut group = c.benchmark_group("withdraw");
+fn withdraw() -> Group {
+    let mut group = Group::new("withdraw");
     compare(
         &mut group,
         "token",
@@ -111,12 +110,12 @@ fn withdraw(c: &mut Criterion) {
         |budget| assert!(budget.withdraw()),
         |budget| assert!(budget.withdraw()),
     );
-    group.finish();
+    group
 }
 
 /// A success and a retry by turns, as in a client that limps.
-fn pair(c: &mut Criterion) {
-    let mut group = c.benchmark_group("deposit and withdraw");
+fn pair() -> Group {
+    let mut group = Group::new("deposit and withdraw");
     compare(
         &mut group,
         "token",
@@ -147,12 +146,12 @@ fn pair(c: &mut Criterion) {
         },
         |budget| assert!(budget.withdraw()),
     );
-    group.finish();
+    group
 }
 
 /// An outage: nothing is left and nothing comes in.
-fn refusal(c: &mut Criterion) {
-    let mut group = c.benchmark_group("refused withdrawal");
+fn refusal() -> Group {
+    let mut group = Group::new("refused withdrawal");
     compare(
         &mut group,
         "token",
@@ -182,7 +181,7 @@ fn refusal(c: &mut Criterion) {
         |budget| assert!(!budget.withdraw()),
         |budget| assert!(!budget.withdraw()),
     );
-    group.finish();
+    group
 }
 
 /// tower's budget under this crate's trait, so that no method has two meanings.
@@ -198,53 +197,49 @@ impl Budget for Theirs {
     }
 }
 
-/// Runs `call` so many times on each of one and two threads, on one budget; then `check`.
+/// Runs `call` so many times on each of some threads, on one budget; then `check`.
 fn compare<B: Sync>(
-    group: &mut BenchmarkGroup<'_, criterion::measurement::WallTime>,
+    group: &mut Group,
     name: &str,
-    make: impl Fn() -> B,
-    call: impl Fn(&B) + Sync,
-    check: impl Fn(&B),
+    make: impl Fn() -> B + Copy + 'static,
+    call: impl Fn(&B) + Copy + Sync + 'static,
+    check: impl Fn(&B) + Copy + 'static,
 ) {
     for threads in THREADS {
-        group.bench_function(BenchmarkId::new(name, threads), |b| {
-            b.iter_custom(|calls| {
-                let budget = make();
-                let took = on_threads(threads, || {
-                    for _ in 0..calls {
-                        call(black_box(&budget));
-                    }
-                });
-                check(&budget);
-                took
+        group.timed(format!("{name}/{threads}"), move |calls| {
+            let budget = make();
+            let took = on_threads(threads, || {
+                for _ in 0..calls {
+                    call(black_box(&budget));
+                }
             });
+            check(&budget);
+            took
         });
     }
 }
 
-/// The time from the common start to the end of the last thread.
+/// The time from the first start to the last end: threads that take turns on a core take longer.
 fn on_threads(threads: usize, work: impl Fn() + Sync) -> Duration {
     if threads == 1 {
         let start = Instant::now();
         work();
         return start.elapsed();
     }
-    let start = Barrier::new(threads);
+    let barrier = Barrier::new(threads);
+    let run = || {
+        barrier.wait();
+        let start = Instant::now();
+        work();
+        (start, Instant::now())
+    };
     thread::scope(|scope| {
-        let runs: Vec<_> = (0..threads)
-            .map(|_| {
-                scope.spawn(|| {
-                    start.wait();
-                    let start = Instant::now();
-                    work();
-                    start.elapsed()
-                })
-            })
-            .collect();
-        runs.into_iter()
-            .map(|run| run.join().unwrap())
-            .max()
-            .unwrap_or_default()
+        let runs: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        let (starts, ends): (Vec<_>, Vec<_>) =
+            runs.into_iter().map(|run| run.join().unwrap()).unzip();
+        let (start, end) = (starts.iter().min(), ends.iter().max());
+        end.zip(start)
+            .map_or(Duration::ZERO, |(end, start)| *end - *start)
     })
 }
 
