@@ -119,7 +119,10 @@ impl<R> ExponentialBackoffMaker<R> {
         let (min, max) = (self.min.as_nanos(), self.max.as_nanos());
         // A whole factor, 2 above all, stays exact in integers: an `f64` holds 104 days of
         // nanoseconds.
-        let grown = if self.factor.fract() == 0.0 && self.factor < u64::MAX as f64 {
+        let grown = if self.factor == 2.0 {
+            // A shift that loses no bit.
+            (retry <= min.leading_zeros()).then(|| min << retry)
+        } else if self.factor.fract() == 0.0 && self.factor < u64::MAX as f64 {
             (self.factor as u128)
                 .checked_pow(retry)
                 .and_then(|power| power.checked_mul(min))

@@ -64,8 +64,13 @@ pub(super) fn spread(delay: Duration, unit: f64) -> Duration {
 }
 
 /// Whole nanoseconds as a `Duration`, saturating.
+#[inline]
 pub(super) fn duration(nanos: u128) -> Duration {
     const PER_SECOND: u128 = 1_000_000_000;
+    // 584 years. To divide 128 bits takes longer than all the rest of a delay.
+    if let Ok(nanos) = u64::try_from(nanos) {
+        return Duration::from_nanos(nanos);
+    }
     match u64::try_from(nanos / PER_SECOND) {
         // The remainder is below 10^9, which a `u32` holds.
         Ok(secs) => Duration::new(secs, (nanos % PER_SECOND) as u32),
@@ -143,10 +148,10 @@ impl Range {
     // is as likely as the next. Elsewhere fractions of a nanosecond are cut.
     fn at(self, unit: f64) -> u128 {
         let span = self.high - self.low;
-        let part = span as f64 * unit_of(unit);
+        let part = float(span) * unit_of(unit);
         let part = if self.low == 0 { part.ceil() } else { part };
         // Where `span` has more than the 53 bits of an `f64`, the product may be rounded above it.
-        self.low + (part as u128).min(span)
+        self.low + whole(part).min(span)
     }
 }
 
@@ -159,13 +164,31 @@ fn unit_of(unit: f64) -> f64 {
     }
 }
 
-// `whole * ratio`, for a ratio from 0 to 100. Exact to the nanosecond up to 104 days, the 53 bits of
+// `all * ratio`, for a ratio from 0 to 100. Exact to the nanosecond up to 104 days, the 53 bits of
 // an `f64`; `Duration::MAX` has 94 bits, so nothing overflows.
-fn share(whole: u128, ratio: f64) -> u128 {
-    (whole as f64 * ratio) as u128
+fn share(all: u128, ratio: f64) -> u128 {
+    whole(float(all) * ratio)
 }
 
 // The same for a ratio from 0 to 1, never rounded above the whole.
-fn part(whole: u128, ratio: f64) -> u128 {
-    share(whole, ratio).min(whole)
+fn part(all: u128, ratio: f64) -> u128 {
+    share(all, ratio).min(all)
+}
+
+// The nearest number, by the processor's own instruction where 64 bits are enough: for 128 there is
+// none.
+fn float(nanos: u128) -> f64 {
+    match u64::try_from(nanos) {
+        Ok(nanos) => nanos as f64,
+        Err(_) => nanos as f64,
+    }
+}
+
+// The whole nanoseconds of what is not negative, likewise.
+fn whole(nanos: f64) -> u128 {
+    if nanos < u64::MAX as f64 {
+        (nanos as u64).into()
+    } else {
+        nanos as u128
+    }
 }

@@ -447,6 +447,28 @@ fn a_session_that_never_waits_draws_no_seed() {
 }
 
 #[test]
+fn without_jitter_no_generator_is_made() {
+    let rng = || -> Fixed { panic!("nothing is drawn") };
+    let maker = ExponentialBackoffMaker::new(ms(1), ms(4), Jitter::None, rng).unwrap();
+    assert_eq!(first(maker.make_backoff(), 4), [1, 2, 4, 4].map(ms));
+}
+
+#[test]
+fn a_number_beyond_the_range_is_read_as_the_nearest_inside() {
+    for (min, max) in [(50, 100), (1, u64::MAX / 4)] {
+        for jitter in [Jitter::FromMin, Jitter::Equal, Jitter::Additive(2.0)] {
+            let delays = |unit| first(at(unit, min, max, jitter), 70);
+            for beyond in [1.0, 2.0, f64::INFINITY] {
+                assert_eq!(delays(beyond), delays(JUST_BELOW_ONE));
+            }
+            for below in [-0.1, f64::NEG_INFINITY, f64::NAN] {
+                assert_eq!(delays(below), delays(0.0));
+            }
+        }
+    }
+}
+
+#[test]
 fn a_named_delay_is_spread_by_a_tenth_at_most_from_the_sessions_stream() {
     let spread = |seed| {
         let maker = Maker::new(ms(10), ms(1_000), Jitter::Full, Seeds::from_seed(seed)).unwrap();

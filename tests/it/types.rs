@@ -167,7 +167,16 @@ fn what_is_shown_tells_what_is_set() {
         assert!(shown.contains(word), "{shown}");
     }
     let maker = ExponentialBackoffMaker::default();
-    assert!(format!("{:?}", maker.make_backoff()).contains("attempt: 0"));
+    let shown = format!("{:?}", maker.make_backoff());
+    for word in [
+        "attempt: 0",
+        "min: 50ms",
+        "max: 20s",
+        "factor: 2.0",
+        "jitter: Full",
+    ] {
+        assert!(shown.contains(word), "{shown}");
+    }
 }
 
 #[test]
