@@ -146,8 +146,8 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
 
     /// The time for a whole session, attempts and waits, from the first call.
     ///
-    /// No wait begins that would end after it. An attempt in flight is not cut short: a timeout
-    /// above the retry layer does that. Nor is the wait for a service that is slow to become
+    /// No wait begins that would end after it. An attempt in flight is not cut short by the policy: a
+    /// timeout above the retry layer does that, or over gRPC what heeds `grpc-timeout`. Nor is the wait for a service that is slow to become
     /// ready again, so a retry that was decided on in time may be sent late. Timers are rounded up
     /// to the millisecond.
     pub fn total_timeout(self, timeout: Duration) -> Self {
