@@ -116,6 +116,60 @@ fn an_attempt_dropped_while_its_predecessor_reads_leaves_nothing_behind() {
     });
 }
 
+#[test]
+fn an_attempt_that_reads_while_a_copy_takes_over_loses_nothing_for_it() {
+    check(|| {
+        let channel = Channel::new(&["a", "b"], true);
+        let first = ReplayBody::new(channel, usize::MAX);
+        let second = first.try_replay().unwrap();
+        let old = thread::spawn(move || finish(first));
+        assert!(second.take_over());
+        let third = second.try_replay().expect("the recording goes on");
+        drop(second);
+        let (all, error) = finish(third);
+        assert!(error.is_none());
+        assert_eq!(all, ["a", "b"]);
+        ends_or_is_superseded(old.join().unwrap());
+    });
+}
+
+#[test]
+fn an_attempt_that_sleeps_is_woken_when_a_copy_takes_over_and_nobody_reads_till_it_is_polled() {
+    check(|| {
+        let channel = Channel::new(&[], false);
+        let feeder = channel.clone();
+        let first = ReplayBody::new(channel, usize::MAX);
+        let second = first.try_replay().unwrap();
+        let old = thread::spawn(move || finish(first));
+        assert!(second.take_over());
+        // It ends though nothing ever came.
+        let (given, error) = old.join().unwrap();
+        assert!(given.is_empty() && error.unwrap().is_superseded());
+        feeder.send("a");
+        feeder.send("b");
+        feeder.close();
+        assert_eq!(feeder.0.lock().unwrap().frames.len(), 2);
+        let (all, error) = finish(second);
+        assert!(error.is_none());
+        assert_eq!(all, ["a", "b"]);
+    });
+}
+
+#[test]
+fn a_copy_that_took_over_and_is_dropped_while_its_predecessor_reads_leaves_nothing_behind() {
+    check(|| {
+        let channel = Channel::new(&["a", "b"], true);
+        let watch = channel.clone();
+        let first = ReplayBody::new(channel, usize::MAX);
+        let second = first.try_replay().unwrap();
+        let old = thread::spawn(move || finish(first));
+        second.take_over();
+        drop(second);
+        ends_or_is_superseded(old.join().unwrap());
+        assert_eq!(Arc::strong_count(&watch.0), 1, "the source is still held");
+    });
+}
+
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     // loom's own advice: few bugs need more than two or three.

@@ -58,8 +58,18 @@ pub trait ReplayableBody: Sized {
 
     /// Whether this copy can still be sent: what it is recorded from may have outgrown its limit.
     ///
-    /// Asked of the copy before a retry. Default: `true`.
+    /// Asked of the copy after a failure that allows a retry. Default: `true`.
     fn can_replay(&self) -> bool {
+        true
+    }
+
+    /// Takes the place of the attempts before this copy, which is about to be sent in a retry: a
+    /// body that they share with it must not be read for them any more. Says whether this copy can
+    /// be sent.
+    ///
+    /// Called when a retry is decided, before its wait; a copy of this one is made after it. Default:
+    /// nothing, and `true`.
+    fn take_over(&self) -> bool {
         true
     }
 }
@@ -109,6 +119,10 @@ impl<B: ReplayableBody> ReplayableBody for Option<B> {
     fn can_replay(&self) -> bool {
         self.as_ref().is_none_or(B::can_replay)
     }
+
+    fn take_over(&self) -> bool {
+        self.as_ref().is_none_or(B::take_over)
+    }
 }
 
 impl<B: ReplayableBody> ReplayableBody for Box<B> {
@@ -118,6 +132,10 @@ impl<B: ReplayableBody> ReplayableBody for Box<B> {
 
     fn can_replay(&self) -> bool {
         (**self).can_replay()
+    }
+
+    fn take_over(&self) -> bool {
+        (**self).take_over()
     }
 }
 
@@ -135,6 +153,13 @@ impl<L: ReplayableBody, R: ReplayableBody> ReplayableBody for Either<L, R> {
             Self::Right(body) => body.can_replay(),
         }
     }
+
+    fn take_over(&self) -> bool {
+        match self {
+            Self::Left(body) => body.take_over(),
+            Self::Right(body) => body.take_over(),
+        }
+    }
 }
 
 impl<B> ReplayableBody for ReplayBody<B> {
@@ -144,6 +169,10 @@ impl<B> ReplayableBody for ReplayBody<B> {
 
     fn can_replay(&self) -> bool {
         Self::can_replay(self)
+    }
+
+    fn take_over(&self) -> bool {
+        Self::take_over(self)
     }
 }
 

@@ -91,6 +91,10 @@ where
         copy.body().can_replay()
     }
 
+    fn take_over(&self, copy: &Request<B>) -> bool {
+        copy.body().take_over()
+    }
+
     fn limits(&self, request: &Request<B>) -> Limits {
         let mut limits = request::limits(request.extensions());
         limits.nested &= !self.retries_nested();

@@ -70,6 +70,16 @@ pub trait Protocol<Req, Res, E> {
         true
     }
 
+    /// Gives up the attempts before this copy: a retry with it is decided. Nothing of them may be
+    /// read on, although a transport may still hold their bodies. Says whether the copy can be sent.
+    ///
+    /// Called once per retry, before the wait, after the budget has agreed. After `false` the budget
+    /// is given back what it lent, and the failure is the outcome. Default: nothing, and `true`.
+    fn take_over(&self, copy: &Req) -> bool {
+        let _ = copy;
+        true
+    }
+
     /// Reads what this one request asks for itself, before it is first sent. By default nothing.
     fn limits(&self, request: &Req) -> Limits {
         let _ = request;
@@ -129,6 +139,10 @@ macro_rules! forward {
 
             fn can_replay(&self, copy: &Req) -> bool {
                 (**self).can_replay(copy)
+            }
+
+            fn take_over(&self, copy: &Req) -> bool {
+                (**self).take_over(copy)
             }
 
             fn limits(&self, request: &Req) -> Limits {

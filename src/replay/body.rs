@@ -127,9 +127,10 @@ impl<B> ReplayBody<B> {
     /// From now until the last copy has begun to read, or is dropped, what is read is recorded. So
     /// a copy is made before the body is first polled: of a body without copies nothing is kept.
     ///
-    /// The copy becomes the current attempt at its first poll. The attempt before it then fails
-    /// with [`ReplayError::is_superseded`] if it goes on, and so does any older handle, begun or
-    /// not. So the older of two handles is the one to send first.
+    /// The copy becomes the current attempt at its first poll, or when it is told to
+    /// [take over](Self::take_over). The attempt before it then fails with
+    /// [`ReplayError::is_superseded`] if it goes on, and so does any older handle, begun or not. So
+    /// the older of two handles is the one to send first.
     ///
     /// `None` for a body above the limit, a body that failed, an attempt that was superseded, and
     /// one that is over.
@@ -146,12 +147,53 @@ impl<B> ReplayBody<B> {
     /// Whether [`try_replay`](Self::try_replay) would make a copy now.
     ///
     /// A copy that was made may have become useless since, when the body outgrew a limit or
-    /// failed. Sent all the same, it yields an error instead of data.
+    /// failed. Sent all the same, it yields an error instead of data. Only one that took over before
+    /// yields all there is: for it the start is kept, though no further copy is made.
     pub fn can_replay(&self) -> bool {
         match &self.inner {
             Inner::Empty | Inner::Whole(_) => true,
             Inner::Reader(reader) => reader.can_replay(),
             Inner::Sole(_) | Inner::Done | Inner::Failed(_) => false,
+        }
+    }
+
+    /// Makes this copy the current attempt before it is polled. Returns whether it can be sent.
+    ///
+    /// The attempt before it, and any older handle, fails from now on, and is woken to find out.
+    /// Nobody reads the wrapped body until this copy is polled, and it may be copied itself until
+    /// then: the recording goes on for it. `Http` and `Grpc` call it when a retry is decided, so
+    /// that a transport which still holds the abandoned attempt reads nothing during the wait. What
+    /// such a poll on another thread finds at this moment is recorded for this copy.
+    ///
+    /// `false`, and no effect, for a copy that [cannot be replayed](Self::can_replay). On the
+    /// current attempt itself it changes nothing, nor where the body is in memory: there the
+    /// attempts know nothing of each other.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http_body::Frame;
+    /// use http_body_util::{BodyExt, StreamBody};
+    /// use tower_retry_layer::replay::ReplayBody;
+    ///
+    /// # tokio_test::block_on(async {
+    /// let frames = ["to be", " or not"].map(|text| Ok::<_, std::io::Error>(Frame::data(Bytes::from(text))));
+    /// let mut first = ReplayBody::new(StreamBody::new(futures_util::stream::iter(frames)), 1_024);
+    /// let second = first.try_replay().expect("nothing was lost yet");
+    ///
+    /// assert!(second.take_over());
+    /// assert!(first.frame().await.unwrap().unwrap_err().is_superseded());
+    /// assert_eq!(second.collect().await?.to_bytes(), "to be or not");
+    /// # Ok::<(), tower_retry_layer::replay::ReplayError>(()) }).unwrap();
+    /// ```
+    pub fn take_over(&self) -> bool {
+        match &self.inner {
+            Inner::Empty | Inner::Whole(_) => true,
+            Inner::Reader(reader) => reader.take_over(),
+            // The rest is this attempt's alone, so it is the current one.
+            Inner::Sole(_) => true,
+            Inner::Done | Inner::Failed(_) => false,
         }
     }
 
@@ -224,7 +266,8 @@ where
 
     /// True once this attempt was given what the wrapped body called its last frame, or its end.
     ///
-    /// What the body said is recorded with the frame, so every attempt answers alike.
+    /// What the body said after the last frame that was recorded is kept, and every attempt quotes
+    /// it. Said of an earlier frame it was wrong, and only the attempt that read it heard it.
     fn is_end_stream(&self) -> bool {
         self.ended
     }

@@ -74,6 +74,12 @@ impl<B> Reader<B> {
         self.recording
             .with(|state, _| state.can_replay(self.serial, self.begun))
     }
+
+    /// Makes this handle the current one before it reads. Says whether it can be sent.
+    pub(super) fn take_over(&self) -> bool {
+        self.recording
+            .with(|state, after| state.take_over(self.serial, self.begun, after))
+    }
 }
 
 impl<B> Reader<B>
@@ -83,29 +89,41 @@ where
 {
     /// Polls for the next frame, as [`Source::poll`] does.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, ended: &mut bool) -> Next<B> {
-        let begins = !mem::replace(&mut self.begun, true);
-        let turn = self.recording.with(|state, after| {
-            if begins {
-                state.begin(self.serial, after)?;
-            }
-            state.turn(self.serial, cx, after)
-        });
-        Next::Polled(match turn {
-            Ok(Turn::Piece(piece, last)) => {
-                *ended = last;
-                Poll::Ready(Some(Ok(piece.into())))
-            }
-            Ok(Turn::Own(sole)) => return Next::Own(sole),
-            Ok(Turn::Poll(source)) => {
-                let loan = Loan {
-                    reader: self,
-                    source: Some(source),
-                };
-                loan.poll(cx, ended)
-            }
-            Ok(Turn::Wait) => Poll::Pending,
-            Err(error) => Poll::Ready(Some(Err(error))),
-        })
+        loop {
+            let begins = !mem::replace(&mut self.begun, true);
+            let turn = self.recording.with(|state, after| {
+                if begins {
+                    state.begin(self.serial, after)?;
+                }
+                state.turn(self.serial)
+            });
+            return Next::Polled(match turn {
+                Ok(Turn::Piece(piece, last)) => {
+                    *ended = last;
+                    Poll::Ready(Some(Ok(piece.into())))
+                }
+                Ok(Turn::Own(sole)) => return Next::Own(sole),
+                Ok(Turn::Poll(source)) => {
+                    let loan = Loan {
+                        reader: self,
+                        source: Some(source),
+                    };
+                    loan.poll(cx, ended)
+                }
+                Ok(Turn::Wait) => {
+                    let waker = cx.waker().clone();
+                    let waits = |state: &mut State<B>, after: &mut After<B>| {
+                        state.wait(self.serial, waker, after)
+                    };
+                    if !self.recording.with(waits) {
+                        // The former reader has just given the source back.
+                        continue;
+                    }
+                    Poll::Pending
+                }
+                Err(error) => Poll::Ready(Some(Err(error))),
+            });
+        }
     }
 }
 
@@ -154,7 +172,7 @@ impl<B> Loan<'_, B> {
             }),
             _ => None,
         };
-        let park = polled.is_pending().then(|| cx.waker());
+        let park = polled.is_pending().then(|| cx.waker().clone());
         if self.settle(fresh, park) {
             polled
         } else {
@@ -162,15 +180,16 @@ impl<B> Loan<'_, B> {
         }
     }
 
-    fn settle(&mut self, fresh: Option<Fresh>, park: Option<&Waker>) -> bool {
+    fn settle(&mut self, fresh: Option<Fresh>, park: Option<Waker>) -> bool {
         let Some(source) = self.source.take() else {
             return false;
         };
         let serial = self.reader.serial;
         self.reader.recording.with(|state, after| {
             let current = state.settle(serial, source, fresh, after);
-            if let (true, Some(waker)) = (current, park) {
-                state.park(waker, after);
+            match park {
+                Some(waker) if current => state.park(waker, after),
+                unused => after.waker = unused,
             }
             current
         })

@@ -3,18 +3,17 @@
 //! # Invariants
 //!
 //! 1. At most one reader is current. It alone polls the source, it alone is given frames, and
-//!    `cursor` is its place. A former one that polls the source already may finish that poll.
+//!    `cursor` is its place. A former one that polls the source already may finish that poll: what
+//!    it read is recorded, and not given to it. A copy that took over is current before it reads;
+//!    until then nobody polls.
 //! 2. While `lost` is `None` the record goes back to the body's start. From then on it holds only
 //!    what lies ahead of the current reader.
-//! 3. The source is polled, and wakers and frames are woken and dropped, without the lock: all of
-//!    these run code of others, which may end up here again. So a change hands out what it frees.
+//! 3. The source is polled, wakers are cloned, woken and dropped, and frames are dropped, without
+//!    the lock: all of these run code of others, which may end up here again. So a change is given
+//!    what it keeps and hands out what it frees.
 //! 4. What nobody can read is freed: see [`State::sweep`], which follows every change.
 
-use std::{
-    collections::VecDeque,
-    mem,
-    task::{Context, Waker},
-};
+use std::{collections::VecDeque, mem, task::Waker};
 
 use super::{
     error::{Lost, ReplayError},
@@ -32,11 +31,12 @@ pub(super) struct State<B> {
     ended: bool,
     /// Why no further reader can begin. `None` while one can.
     lost: Option<ReplayError>,
-    /// The serial of the reader that began last, until it is dropped or done.
+    /// The serial of the reader that began or took over last, until it is dropped or done.
     current: Option<u64>,
     /// How many frames of the record the current reader was given.
     cursor: usize,
-    /// The serials of those that have not begun and may: all are newer than any that has.
+    /// The serials of those that have not begun and may: all are newer than any that has, and
+    /// none is older than one that took over.
     copies: Vec<u64>,
     next_serial: u64,
     /// The current reader's, since it last had to wait.
@@ -59,7 +59,7 @@ pub(super) enum Turn<B> {
     Own(Sole<B>),
     /// Nothing recorded lies ahead: the reader polls the source, then settles.
     Poll(Source<B>),
-    /// A former reader still polls the source and will wake this one.
+    /// A former reader still polls the source: see [`State::wait`].
     Wait,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct After<B> {
     pub(super) wake: Option<Waker>,
     frames: VecDeque<Piece>,
     source: Option<Source<B>>,
-    waker: Option<Waker>,
+    pub(super) waker: Option<Waker>,
 }
 
 // === impl State ===
@@ -124,25 +124,42 @@ impl<B> State<B> {
         if !self.copies.contains(&serial) {
             return Err(ReplayError::superseded());
         }
-        if let Some(lost) = &self.lost {
-            return Err(lost.clone());
+        match &self.lost {
+            // What was kept for one that took over goes back to the start nevertheless.
+            Some(lost) if self.current != Some(serial) => return Err(lost.clone()),
+            _ => {}
         }
         self.copies.retain(|copy| *copy > serial);
+        self.succeed(serial, after);
+        Ok(())
+    }
+
+    /// Makes a copy the current reader before it reads, and void all that are older. Says whether
+    /// it can be sent.
+    ///
+    /// It stays a copy: recording goes on for it, and it may be copied.
+    pub(super) fn take_over(&mut self, serial: u64, begun: bool, after: &mut After<B>) -> bool {
+        if self.current == Some(serial) {
+            return true;
+        }
+        if !self.can_replay(serial, begun) {
+            return false;
+        }
+        self.copies.retain(|copy| *copy >= serial);
+        self.succeed(serial, after);
+        true
+    }
+
+    fn succeed(&mut self, serial: u64, after: &mut After<B>) {
         // The former reader sleeps on a source that it will not be woken by any more.
         after.wake = self.waker.take();
         self.current = Some(serial);
         self.cursor = 0;
         self.sweep(after);
-        Ok(())
     }
 
     /// What comes next for a reader that has begun.
-    pub(super) fn turn(
-        &mut self,
-        serial: u64,
-        cx: &mut Context<'_>,
-        after: &mut After<B>,
-    ) -> Result<Turn<B>, ReplayError> {
+    pub(super) fn turn(&mut self, serial: u64) -> Result<Turn<B>, ReplayError> {
         if self.current != Some(serial) {
             return Err(ReplayError::superseded());
         }
@@ -160,10 +177,7 @@ impl<B> State<B> {
         }
         match mem::replace(&mut self.slot, Slot::Lent) {
             Slot::Here(source) => Ok(Turn::Poll(source)),
-            Slot::Lent => {
-                self.park(cx.waker(), after);
-                Ok(Turn::Wait)
-            }
+            Slot::Lent => Ok(Turn::Wait),
             // Not while there is a current reader. If it were, an error is the safe answer.
             Slot::Gone => {
                 self.slot = Slot::Gone;
@@ -172,18 +186,28 @@ impl<B> State<B> {
         }
     }
 
-    /// Keeps the current reader's waker.
-    pub(super) fn park(&mut self, waker: &Waker, after: &mut After<B>) {
-        if !self.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
-            after.waker = self.waker.replace(waker.clone());
+    /// Keeps the waker of a reader whose turn it is to wait. Says whether it still has to.
+    pub(super) fn wait(&mut self, serial: u64, waker: Waker, after: &mut After<B>) -> bool {
+        let waits = self.current == Some(serial) && matches!(self.slot, Slot::Lent);
+        if waits {
+            self.park(waker, after);
+        } else {
+            after.waker = Some(waker);
         }
+        waits
+    }
+
+    /// Keeps the current reader's waker.
+    pub(super) fn park(&mut self, waker: Waker, after: &mut After<B>) {
+        after.waker = self.waker.replace(waker);
     }
 
     /// Takes note that a handle is dropped.
     pub(super) fn leave(&mut self, serial: u64, begun: bool, after: &mut After<B>) {
         if !begun {
             self.copies.retain(|copy| *copy != serial);
-        } else if self.current == Some(serial) {
+        }
+        if self.current == Some(serial) {
             self.current = None;
             after.waker = self.waker.take();
         }

@@ -102,7 +102,7 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
         if let (None, Some(request), true) = (self.session.started, request, self.is_watched()) {
             self.begin(request); // as above
         }
-        self.decide_failure(verdict, copy, outcome)
+        self.decide_failure(verdict, request.filter(|_| copy), outcome)
     }
 
     // Apart from the success, which is to stay small enough to be inlined.
@@ -110,7 +110,7 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     fn decide_failure<Req, Res, E>(
         &mut self,
         verdict: Verdict,
-        copy: bool,
+        copy: Option<&Req>,
         outcome: &mut Result<Res, E>,
     ) -> Option<Duration>
     where
@@ -118,8 +118,14 @@ impl<P, M: MakeBackoff> StandardPolicy<P, M> {
     {
         let decision = match verdict {
             Verdict::Stop => Err(StopReason::NotRetryable),
-            _ => self.schedule(verdict, copy),
+            _ => self.schedule(verdict, copy.is_some()),
         };
+        // Last, for it ends the attempt: one that is not followed by another may be read on. It may
+        // have outgrown its limit on another thread a moment ago, and then its outcome stands.
+        let decision = decision.and_then(|wait| match copy {
+            Some(copy) if !self.config.protocol.take_over(copy) => Err(StopReason::NotReplayable),
+            _ => Ok(wait),
+        });
         match decision {
             Ok((delay, source)) => {
                 let waits = self.session.waits();

@@ -54,6 +54,9 @@ mod replay_limits;
 mod replay_model;
 mod replay_retry;
 mod replay_support;
+#[cfg(feature = "http")]
+mod replay_take_over;
+#[cfg(feature = "http")]
 mod replay_wire;
 mod soak;
 mod standard;

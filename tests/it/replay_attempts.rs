@@ -1,6 +1,6 @@
 //! What every attempt is given: edge cases 1 to 11, 19, 21, 22, 31 to 33 and 36.
 
-use std::{collections::VecDeque, error::Error as _, time::Duration};
+use std::{collections::VecDeque, error::Error as _, sync::atomic::Ordering, time::Duration};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use tower_retry_layer::replay::ReplayBody;
 
 use crate::replay_support::{
-    Broken, Scripted, Step, data, drain, halting, nudge, read, recorded, trailers,
+    Broken, Scripted, Step, data, drain, halting, nudge, read, recorded, slow, trailers,
 };
 
 #[test]
@@ -282,18 +282,28 @@ fn case_33_data_of_any_type_is_replayed_as_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn case_36_nothing_is_read_while_nobody_asks() {
-    let body = halting(&[data("a"), data("b"), data("c")]);
-    let probe = body.probe();
+async fn case_36_nothing_is_read_during_a_wait_though_a_transport_reads_on() {
+    let (read, body) = slow(5, usize::MAX);
     let mut first = ReplayBody::new(body, usize::MAX);
     let second = first.try_replay().unwrap();
-    assert_eq!(probe.polls(), 0);
-    read(&mut first, 1);
-    let polls = probe.polls();
-    drop(first);
+    assert_eq!(read.load(Ordering::Relaxed), 0, "nothing is read ahead");
+    first.frame().await.unwrap().unwrap();
+    // As hyper does with the body of a request that was answered early.
+    let abandoned = tokio::spawn(first.collect());
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    assert_eq!(read.load(Ordering::Relaxed), 2);
+
+    assert!(second.take_over());
+    let error = abandoned.await.unwrap().unwrap_err();
+    assert!(error.is_superseded());
     tokio::time::sleep(Duration::from_secs(3_600)).await;
-    assert_eq!(probe.polls(), polls);
-    assert_eq!(second.collect().await.unwrap().to_bytes(), "abc");
+    assert_eq!(read.load(Ordering::Relaxed), 2);
+
+    let third = second.try_replay().unwrap();
+    for attempt in [second, third] {
+        assert_eq!(attempt.collect().await.unwrap().to_bytes(), "01234");
+    }
+    assert_eq!(read.load(Ordering::Relaxed), 5);
 }
 
 #[test]

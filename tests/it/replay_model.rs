@@ -11,6 +11,7 @@ use crate::replay_support::{Scripted, Step, data, halting, poll, recorded, trail
 enum Op {
     Copy(prop::sample::Index),
     Poll(prop::sample::Index, usize),
+    TakeOver(prop::sample::Index),
     Drop(prop::sample::Index),
 }
 
@@ -37,7 +38,8 @@ proptest! {
         let source = if aloud { halting(&steps).aloud() } else { halting(&steps) };
         let probe = source.probe();
         let mut attempts = vec![Attempt::new(wrap(&layer, source), 0)];
-        let (mut handles, mut newest) = (1, None);
+        // The newest that has begun, and the newest that has taken over.
+        let (mut handles, mut newest, mut heir) = (1, None, None);
         for op in ops {
             match op {
                 Op::Copy(at) => {
@@ -50,8 +52,28 @@ proptest! {
                 Op::Poll(at, polls) => {
                     let at = at.index(attempts.len());
                     newest = newest.max(Some(attempts[at].serial));
+                    let reads = probe.polls();
                     for _ in 0..polls {
                         attempts[at].poll(&steps)?;
+                    }
+                    if Some(attempts[at].serial) < heir {
+                        prop_assert!(attempts[at].over, "an attempt that was given up goes on");
+                        prop_assert_eq!(probe.polls(), reads);
+                    }
+                }
+                Op::TakeOver(at) => {
+                    let Attempt { body, began, serial, .. } = at.get(&attempts);
+                    let (reads, held) = (probe.polls(), layer.held_bytes());
+                    let promised = body.can_replay();
+                    let able = body.take_over();
+                    prop_assert_eq!(probe.polls(), reads);
+                    prop_assert_eq!(body.can_replay(), promised);
+                    if !began {
+                        prop_assert_eq!(able, promised);
+                        if able {
+                            heir = heir.max(Some(*serial));
+                            prop_assert_eq!(layer.held_bytes(), held);
+                        }
                     }
                 }
                 Op::Drop(at) => {
@@ -61,8 +83,10 @@ proptest! {
                     }
                 }
             }
-            // A handle that has begun makes all that are older void.
-            let may_begin = |attempt: &&Attempt| !attempt.began && Some(attempt.serial) > newest;
+            // A handle that has begun, or taken over, makes all that are older void.
+            let may_begin = |attempt: &&Attempt| {
+                !attempt.began && Some(attempt.serial) > newest && Some(attempt.serial) >= heir
+            };
             let copies = attempts.iter().filter(may_begin).count();
             let fails = steps.contains(&Step::Fail);
             if limit == usize::MAX && !fails {
@@ -94,6 +118,7 @@ proptest! {
                 }
                 (Some(error), _) => {
                     prop_assert!(began || !promised, "{error}");
+                    prop_assert!(began || heir != Some(last.serial), "{error}");
                     prop_assert!(error.is_superseded() || error.is_not_replayable());
                 }
             }
@@ -126,6 +151,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => any::<prop::sample::Index>().prop_map(Op::Copy),
         6 => (any::<prop::sample::Index>(), 1_usize..6).prop_map(|(at, polls)| Op::Poll(at, polls)),
+        2 => any::<prop::sample::Index>().prop_map(Op::TakeOver),
         2 => any::<prop::sample::Index>().prop_map(Op::Drop),
     ]
 }

@@ -16,6 +16,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::StreamBody;
 use tower_retry_layer::replay::{ReplayBody, ReplayError};
 
 /// What a source does at one poll.
@@ -82,6 +83,32 @@ pub(crate) fn halting(steps: &[Step]) -> Scripted {
     let body = Scripted::new(steps);
     body.state.borrow_mut().halts = true;
     body
+}
+
+/// A body of `frames` digits, 100 ms each, the count of those that were read, and a failure in
+/// place of one of them.
+pub(crate) fn slow(
+    frames: usize,
+    fails: usize,
+) -> (
+    Arc<AtomicUsize>,
+    impl Body<Data = Bytes, Error = Broken> + Send + 'static,
+) {
+    let read = Arc::new(AtomicUsize::new(0));
+    let count = read.clone();
+    let body = futures_util::stream::unfold(0, move |at| {
+        let count = count.clone();
+        async move {
+            if at == frames {
+                return None;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            count.fetch_add(1, Ordering::Relaxed);
+            let frame = Frame::data(Bytes::from(at.to_string()));
+            Some((if at == fails { Err(Broken) } else { Ok(frame) }, at + 1))
+        }
+    });
+    (read, StreamBody::new(body))
 }
 
 /// Polls once. `Pending` is `None`.

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
     task::Poll,
@@ -30,6 +30,7 @@ struct Request {
     limits: Limits,
     single: bool,
     stale: bool,
+    overtaken: bool,
 }
 
 struct ByVerdict;
@@ -50,6 +51,10 @@ impl Protocol<Request, &'static str, Verdict> for ByVerdict {
 
     fn can_replay(&self, copy: &Request) -> bool {
         !copy.stale
+    }
+
+    fn take_over(&self, copy: &Request) -> bool {
+        !copy.overtaken
     }
 
     fn limits(&self, request: &Request) -> Limits {
@@ -338,6 +343,78 @@ async fn a_server_that_says_do_not_is_obeyed() {
             ..Counts::default()
         }
     );
+}
+
+// What was lost to another thread after the budget had agreed.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_cannot_take_over_leaves_the_failure_and_gives_the_budget_back() {
+    for outcome in [RETRY, Err(Verdict::Unprocessed)] {
+        let Fixture {
+            events,
+            ledger,
+            policy,
+            ..
+        } = fixture();
+        let service = Scripted::new(move |_, _| outcome);
+        let seen = service.handle();
+        let request = Request {
+            overtaken: true,
+            ..Request::default()
+        };
+        assert_eq!(send(policy, service, request).await, outcome);
+        assert_eq!(seen.calls(), 1);
+        assert_eq!(events.take(), [end(1, 0, StopReason::NotReplayable)]);
+        let counts = ledger.counts();
+        let lent = u32::from(outcome == RETRY);
+        assert_eq!((counts.granted, counts.refunds), (lent, lent));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_takes_over_before_the_wait_and_only_where_a_retry_follows() {
+    #[derive(Clone, Default)]
+    struct Noted(Arc<Mutex<Vec<Instant>>>);
+
+    impl Protocol<Request, &'static str, Verdict> for Noted {
+        fn classify(&self, attempt: &Attempt<'_, Request, &'static str, Verdict>) -> Verdict {
+            ByVerdict.classify(attempt)
+        }
+        fn clone_request(&self, request: &Request) -> Option<Request> {
+            ByVerdict.clone_request(request)
+        }
+        fn take_over(&self, _: &Request) -> bool {
+            self.0.lock().unwrap().push(Instant::now());
+            true
+        }
+    }
+
+    async fn check<P>(protocol: P, noted: &Noted)
+    where
+        P: Protocol<Request, &'static str, Verdict>,
+    {
+        for (script, left, expected) in [
+            (&[RETRY, RETRY, Ok("hi")][..], 10, &[0, 100][..]),
+            (&[RETRY, RETRY, RETRY], 10, &[0, 100]),
+            (&[RETRY], 0, &[]),
+            (&[Err(Verdict::Stop)], 10, &[]),
+            (&[Ok("hi")], 10, &[]),
+        ] {
+            let start = Instant::now();
+            let policy = StandardPolicy::new(&protocol)
+                .backoff(delays(&[100]))
+                .budget(Ledger::new(left));
+            let service = Scripted::new(move |call, _: &Request| script[call as usize - 1]);
+            let service = RetryLayer::new(policy).layer(service);
+            let _ = service.oneshot(Request::default()).await;
+            let times = std::mem::take(&mut *noted.0.lock().unwrap());
+            let times: Vec<_> = times.iter().map(|at| (*at - start).as_millis()).collect();
+            assert_eq!(times, expected);
+        }
+    }
+    let noted = Noted::default();
+    check(noted.clone(), &noted).await;
+    check(Box::new(noted.clone()), &noted).await;
+    check(Arc::new(noted.clone()), &noted).await;
 }
 
 #[tokio::test(start_paused = true)]
