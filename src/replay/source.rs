@@ -12,6 +12,7 @@ use http_body::{Body, Frame};
 use super::error::{BoxError, ReplayError};
 
 /// The wrapped body. Once it has ended, failed or panicked it is dropped and never polled again.
+/// Its data is part of it: a frame whose `Buf` panics is a body that did.
 pub(super) enum Source<B> {
     /// Boxed so that `B` need not be `Unpin`.
     Open(Pin<Box<B>>),
@@ -56,9 +57,10 @@ where
                 Poll::Pending
             }
             Poll::Ready(Some(Ok(frame))) => {
-                *ended = body.is_end_stream();
-                *self = Self::Open(body);
                 let frame = frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
+                *ended = body.is_end_stream();
+                // Last: what panics before it would leave a hole in the body.
+                *self = Self::Open(body);
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(None) => {

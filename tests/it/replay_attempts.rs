@@ -3,9 +3,11 @@
 use std::{collections::VecDeque, error::Error as _, sync::atomic::Ordering, time::Duration};
 
 use bytes::{Buf, Bytes};
+use http::{Method, Request};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use tower_retry_layer::replay::ReplayBody;
+use tower::{Layer, Service, service_fn};
+use tower_retry_layer::replay::{ReplayBody, ReplayLayer};
 
 use crate::replay_support::{
     Broken, Scripted, Step, data, drain, halting, nudge, read, recorded, slow, trailers,
@@ -192,6 +194,53 @@ fn case_22_a_source_that_panics_counts_as_failed() {
         if let Some(copy) = copy {
             assert!(!copy.can_replay());
             assert!(drain(copy).error.unwrap().is_source());
+        }
+    }
+}
+
+#[test]
+fn case_22_data_that_panics_when_it_is_copied_leaves_no_hole() {
+    struct Data(&'static [u8]);
+    impl Buf for Data {
+        fn remaining(&self) -> usize {
+            self.0.len()
+        }
+        fn chunk(&self) -> &[u8] {
+            assert_ne!(self.0, b"b", "as scripted");
+            self.0
+        }
+        fn advance(&mut self, count: usize) {
+            self.0.advance(count);
+        }
+    }
+    // Recorded for a copy, recorded for none, and never recorded.
+    for (method, copied) in [
+        (Method::PUT, true),
+        (Method::PUT, false),
+        (Method::CONNECT, false),
+    ] {
+        let frames = [&b"a"[..], b"b", b"c"].map(|data| Ok::<_, Broken>(Frame::data(Data(data))));
+        let body = StreamBody::new(futures_util::stream::iter(frames));
+        let request = Request::builder().method(method).body(body).unwrap();
+        let echo = service_fn(|request: Request<ReplayBody<_>>| {
+            std::future::ready(Ok::<_, ()>(request.into_body()))
+        });
+        let call = ReplayLayer::default().layer(echo).call(request);
+        let mut first = call.into_inner().unwrap();
+        let copy = copied.then(|| first.try_replay().unwrap());
+        assert_eq!(read(&mut first, 1).steps, [data("a")]);
+        let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            read(&mut first, usize::MAX);
+        }));
+        assert!(unwound.is_err());
+        let played = read(&mut first, usize::MAX);
+        assert_eq!(played.steps, []);
+        assert!(played.error.unwrap().is_source());
+        if let Some(copy) = copy {
+            assert!(!copy.can_replay());
+            let played = drain(copy);
+            assert_eq!(played.steps, []);
+            assert!(played.error.unwrap().is_source());
         }
     }
 }
