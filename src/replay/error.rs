@@ -86,7 +86,7 @@ impl ReplayError {
         }
     }
 
-    /// Whether a later attempt began to read, so that this one must not go on.
+    /// Whether a later attempt began to read or took over, so that this one must not go on.
     pub fn is_superseded(&self) -> bool {
         matches!(self.kind, Kind::Superseded)
     }

@@ -55,7 +55,8 @@ impl ReplayLayer {
     /// Bounds the bytes that all requests hold together. `usize::MAX` has no limit.
     ///
     /// The request that would go above it gives its recording up and goes on; those that have
-    /// theirs keep it. By default 16 MiB, which is what gRPC allows one channel, or as much as one
+    /// theirs keep it. Frames count as their length: one that is a slice of a larger buffer keeps
+    /// all of that (see the [module docs](super#limits)). By default 16 MiB, which is what gRPC allows one channel, or as much as one
     /// request may hold if that is more.
     pub fn max_total_bytes(self, max_total_bytes: usize) -> Self {
         Self {
@@ -63,7 +64,8 @@ impl ReplayLayer {
         }
     }
 
-    /// The bytes that all requests hold now, counted as the limits count them.
+    /// The bytes that all requests hold now, counted as the limits count them: frames by their
+    /// length.
     pub fn held_bytes(&self) -> usize {
         self.limits.held()
     }

@@ -39,7 +39,8 @@
 //!
 //! Empty data frames are recorded only at the start of a body. Frames below a kilobyte are copied,
 //! as they may be slices that keep a large buffer alive. Larger ones are shared with the attempt
-//! under way, not copied: a second copy of an upload would cost more than what a slice may hold.
+//! under way, not copied: a second copy of an upload would cost more than what a slice may hold. A
+//! slice keeps the whole of its buffer, and does not tell how large that is.
 //!
 //! # For how long
 //!
@@ -48,13 +49,18 @@
 //! is accepted, when the caller goes away. From then on nothing is recorded, and what there is is
 //! freed as it is sent.
 //!
+//! Under tower's own retry layer the last attempt has a copy, too, for that layer asks for one before
+//! each: there nothing is freed before the response.
+//!
 //! # One attempt at a time
 //!
-//! A copy becomes the current attempt when it is first polled. The one before is woken and fails
-//! with an error if it is polled again, as transports do with an abandoned request's body. It does
-//! not end early: that would leave as a well-formed request with half of its data. A handle that is
-//! older and was never polled fails likewise, so an attempt that was given up in a queue cannot send
-//! the body once more.
+//! A copy becomes the current attempt when a retry with it is decided, before the wait: see
+//! [`take_over`](ReplayBody::take_over), which `Http` and `Grpc` call, and a policy of your own may.
+//! Without that it does when it is first polled. The one before is woken and fails with an error if
+//! it is polled again, as transports do with an abandoned request's body. It does not end early:
+//! that would leave as a well-formed request with half of its data. A handle that is older and was
+//! never polled fails likewise, so an attempt that was given up in a queue cannot send the body once
+//! more.
 //!
 //! # Limits
 //!
@@ -63,10 +69,16 @@
 //! attempt under way goes on and notices nothing; [`ReplayBody::can_replay`] turns false, and a
 //! copy that is sent all the same fails. So does one of a body that itself failed.
 //!
+//! What counts is the length of the frames, not the size of the buffers that they are slices of. A
+//! source that cuts frames of a kilobyte and more out of buffers many times their size, and keeps no
+//! other slice of these, makes a recording hold that many times its limit. Such a source had better
+//! copy what it yields.
+//!
 //! # When nothing is recorded
 //!
 //! - A body that has no frames, a `Full<Bytes>` or a `String` is replayed as it is, without a lock
-//!   and whatever its size.
+//!   and whatever its size. These are known by their type. What other types hold in memory does not
+//!   show, axum's and tonic's bodies included, and is recorded within the limits like a stream.
 //! - A body that announces more bytes than the limit is passed on and never replayed.
 //! - So are those of `CONNECT`, upgrades and `Expect: 100-continue`.
 

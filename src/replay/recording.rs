@@ -141,7 +141,8 @@ impl<B> Recording<B> {
     fn with<T>(&self, change: impl FnOnce(&mut State<B>, &mut After<B>) -> T) -> T {
         let mut after = After::default();
         let value = {
-            // Nothing of others runs under the lock, so a panic there cannot have torn the state.
+            // Nothing of others runs under the lock, wakers and the drop of frames included, so a
+            // panic there cannot have torn the state.
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             change(&mut state, &mut after)
         };
