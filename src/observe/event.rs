@@ -59,6 +59,10 @@ pub struct Finished<'a> {
 /// the first attempt. A request that a retry layer above retries is given that layer's. An error
 /// is never touched.
 ///
+/// Where a layer below retries on its own, as with `Http::nested(true)`, it leaves its summary in the
+/// response. The layer above replaces it where it has something to tell itself; after a success at
+/// its first attempt the caller finds the one from below.
+///
 /// A protocol of your own hands it over in [`Protocol::summarize`](crate::Protocol::summarize).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -93,3 +93,34 @@ async fn a_response_carries_its_summary_in_its_extensions() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_below_that_retries_leaves_its_summary_to_a_success_at_once() {
+    for (statuses, attempts, reason) in [
+        // The one below had to retry, and the one above did not.
+        (&[503, 200][..], 2, StopReason::Success),
+        // The one below gave up twice, and the one above has its own to tell.
+        (&[503, 503, 503, 503], 2, StopReason::AttemptsExhausted),
+        (&[503, 503, 200], 2, StopReason::Success),
+    ] {
+        let script = Arc::new(Mutex::new(statuses.iter()));
+        let service = service_fn(move |_: Request<String>| {
+            let status = *script.lock().unwrap().next().unwrap();
+            async move { Ok::<_, io::Error>(answer(status)) }
+        });
+        let policy = |http: Http, delay| {
+            let policy = StandardPolicy::new(http).max_attempts(2);
+            RetryLayer::new(policy.backoff(delays(&[delay])))
+        };
+        let below = policy(Http::new().nested(true), 100).layer(service);
+        let above = policy(Http::new(), 1_000).layer(below);
+        let response = above.oneshot(Request::new(String::new())).await.unwrap();
+        let mut expected = RetrySummary::new(attempts, reason);
+        expected.total_delay = if statuses.len() == 2 {
+            ms(100)
+        } else {
+            ms(1_000)
+        };
+        assert_eq!(response.extensions().get(), Some(&expected));
+    }
+}
