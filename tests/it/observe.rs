@@ -347,6 +347,23 @@ async fn a_budgets_level_has_its_fraction() {
     assert_eq!(shared.level(), Some(1.25));
 }
 
+#[test]
+fn a_pointer_to_an_observer_hands_both_events_on() {
+    fn check(observer: impl Observe, log: &Log) {
+        observer.retrying(&Retrying::new("checkout", 1));
+        observer.finished(&Finished::new("checkout", 2, StopReason::Success));
+        let told = log.take();
+        assert!(matches!(
+            told[..],
+            [Told::Retrying { .. }, Told::Finished { .. }]
+        ));
+    }
+    let log = Log::default();
+    check(&log, &log);
+    check(Box::new(log.clone()), &log);
+    check(Arc::new(log.clone()), &log);
+}
+
 // === summaries ===
 
 #[tokio::test(start_paused = true)]
@@ -541,6 +558,7 @@ fn events_and_levels_print_themselves() {
     event.budget = Level::new(&told);
     event.transparent = 1;
     assert_eq!(event.resends(), 3);
+    assert!(!event.nested && Finished::new("checkout", 1, StopReason::Nested).nested);
     assert!(format!("{event:?}").contains("Level(Some(2.5))"));
     assert!(format!("{:?}", Retrying::new("checkout", 1)).contains("Level(None)"));
 }

@@ -15,8 +15,10 @@ use tower_retry_layer::{
 };
 
 use crate::{
-    support::ms,
-    support_observe::{EVERY_REASON, Request, busy, end_by, fine, policy, reply, script, send},
+    support::{Scripted, ms},
+    support_observe::{
+        EVERY_REASON, Reply, Request, busy, end_by, fine, outcome, policy, reply, script, send,
+    },
 };
 
 /// A series as Prometheus writes it, and its value.
@@ -98,10 +100,16 @@ async fn what_is_measured_is_what_happened() {
         busy(),
         fine(),
     ];
-    send(policy.clone(), script(replies), Request::default())
+    // Each attempt takes 50 ms, so that the session takes longer than its waits.
+    let timed = |replies: Vec<Reply>| {
+        Scripted::timed(move |call, _: &Request| {
+            (ms(50), outcome(replies[call as usize - 1].clone()))
+        })
+    };
+    send(policy.clone(), timed(replies), Request::default())
         .await
         .unwrap();
-    send(policy, script(vec![fine()]), Request::default())
+    send(policy, timed(vec![fine()]), Request::default())
         .await
         .unwrap();
     drop(guard);
@@ -140,11 +148,11 @@ async fn what_is_measured_is_what_happened() {
         ),
         (
             "tower_retry_elapsed_seconds{name=checkout,retried=true}",
-            samples(&[2.45]),
+            samples(&[2.75]),
         ),
         (
             "tower_retry_elapsed_seconds{name=checkout,retried=false}",
-            samples(&[0.0]),
+            samples(&[0.05]),
         ),
         (
             "tower_retry_budget_balance{name=checkout}",
@@ -284,6 +292,16 @@ async fn the_gauge_follows_the_budget() {
         told.push(budget.level());
     }
     assert_eq!(told, [Some(8.0), Some(8.0), Some(7.5)]);
+
+    // From the retry on, not only from the end.
+    let service = RetryLayer::new(policy.clone()).layer(script(vec![busy()]));
+    let mut call = tokio_test::task::spawn(service.oneshot(Request::default()));
+    tokio_test::assert_pending!(call.poll());
+    let gauge =
+        || series(&recorder.snapshotter()).remove("tower_retry_budget_balance{name=checkout}");
+    assert_eq!(gauge(), Some(DebugValue::Gauge(6.5.into())));
+    drop(call);
+    assert_eq!(gauge(), Some(DebugValue::Gauge(7.5.into())));
     drop(guard);
 
     let recorder = DebuggingRecorder::new();
