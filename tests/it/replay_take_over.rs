@@ -27,11 +27,16 @@ use crate::{
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// A copy that a source can reach while it is polled.
+type Shared = Arc<Mutex<Option<ReplayBody<Hooked>>>>;
+
+/// What happens in the middle of the poll for the frame at this place.
+type Hook = (usize, Box<dyn FnOnce() + Send>);
+
 /// A source that does something in the middle of a poll, as another thread might.
 struct Hooked {
     steps: std::vec::IntoIter<Result<&'static str, Broken>>,
-    /// At the poll of this place.
-    hook: Arc<Mutex<Option<(usize, Box<dyn FnOnce() + Send>)>>>,
+    hook: Arc<Mutex<Option<Hook>>>,
     at: usize,
 }
 
@@ -232,7 +237,8 @@ async fn a_retry_that_is_decided_is_not_lost_to_the_abandoned_attempt() {
         let answer = answer.map(|response| response.status().as_u16());
         assert_eq!(answer.map_err(|_: BoxError| ()), status);
         assert_eq!(*ends.lock().unwrap(), [end]);
-        let abandoned = abandoned.lock().unwrap().take().unwrap().await.unwrap();
+        let abandoned = abandoned.lock().unwrap().take().unwrap();
+        let abandoned = abandoned.await.unwrap();
         let retried = end.1 == 2;
         assert_eq!(*at_retry.lock().unwrap(), retried.then_some(1));
         assert_eq!(
@@ -266,7 +272,7 @@ fn taken_over_in_poll(
     steps: Vec<Result<&'static str, Broken>>,
     at: usize,
     limit: usize,
-) -> (ReplayBody<Hooked>, Arc<Mutex<Option<ReplayBody<Hooked>>>>) {
+) -> (ReplayBody<Hooked>, Shared) {
     let source = Hooked::new(steps);
     let hook = source.hook.clone();
     let first = ReplayBody::new(source, limit);
