@@ -50,9 +50,13 @@ mod observe_metrics;
 mod observe_tracing;
 #[cfg(feature = "http")]
 mod replay_attempts;
+#[cfg(feature = "http")]
 mod replay_limits;
+#[cfg(feature = "http")]
 mod replay_model;
+#[cfg(feature = "http")]
 mod replay_retry;
+#[cfg(feature = "http")]
 mod replay_support;
 #[cfg(feature = "http")]
 mod replay_take_over;
