@@ -81,6 +81,13 @@ impl<C: Body> Body for PeekBody<C> {
     }
 }
 
+/// A default body with nothing read ahead: what tonic's interceptors answer with if they refuse a call.
+impl<C: Body + Default> Default for PeekBody<C> {
+    fn default() -> Self {
+        Self::new(None, C::default())
+    }
+}
+
 impl<C: Body> fmt::Debug for PeekBody<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PeekBody")

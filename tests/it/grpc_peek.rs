@@ -115,6 +115,14 @@ async fn a_body_is_never_at_its_end_and_never_too_long_before_it_is() {
     }
 }
 
+#[tokio::test]
+async fn a_default_body_is_the_inner_one() {
+    let mut body = PeekBody::<Full<Bytes>>::default();
+    assert!(body.is_end_stream());
+    assert_eq!(body.size_hint().exact(), Some(0));
+    assert!(next(&mut body).await.is_none());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_hint_beyond_all_numbers_does_not_overflow() {
     struct Huge(bool);
