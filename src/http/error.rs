@@ -258,9 +258,11 @@ fn connect_kind(kind: ErrorKind) -> Option<Fate> {
 /// that is closed after it has sent, perhaps for long.
 fn stream_kind(kind: ErrorKind, refused: Fate) -> Option<Fate> {
     match kind {
-        ErrorKind::ConnectionRefused | ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable => {
-            Some(refused)
-        }
+        ErrorKind::ConnectionRefused
+        | ErrorKind::AddrInUse
+        | ErrorKind::AddrNotAvailable
+        // The path of a Unix socket that its server has not made yet, or has taken away.
+        | ErrorKind::NotFound => Some(refused),
         ErrorKind::ConnectionReset
         | ErrorKind::ConnectionAborted
         | ErrorKind::NotConnected

@@ -57,6 +57,8 @@ fn io_word(kind: ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::TimedOut => Some("timeout"),
         ErrorKind::ConnectionRefused => Some("connection_refused"),
+        // A Unix socket that is not there.
+        ErrorKind::NotFound => Some(CONNECT),
         ErrorKind::ConnectionReset
         | ErrorKind::ConnectionAborted
         | ErrorKind::NotConnected

@@ -65,6 +65,8 @@ type Rule = Arc<dyn Fn(&Exchange<'_>, Verdict) -> Verdict + Send + Sync>;
 /// A bare `ConnectionRefused` means no connection, too: it is what a service of one's own hands on
 /// from `connect`. A datagram socket (QUIC, UDP) has it of what was sent before, perhaps acted on:
 /// such a service should report `ConnectionReset`, as which it counts on a connection of hyper's.
+/// The same goes for `NotFound`: the path of a Unix socket that is not there yet, which tonic's
+/// channel hands on as it is. A service that opens files of its own should say it in another way.
 ///
 /// `M` is inferred from the service's error type and stands for how its causes are reached. Where
 /// a type must be written, it is `Http` for an error that is `std::error::Error`, and

@@ -285,6 +285,7 @@ fn every_kind_of_io_error() {
     for (kind, expected) in [
         (ErrorKind::ConnectionRefused, Verdict::Unprocessed),
         (ErrorKind::AddrNotAvailable, Verdict::Unprocessed),
+        (ErrorKind::NotFound, Verdict::Unprocessed),
         (ErrorKind::ConnectionReset, Verdict::Retry),
         (ErrorKind::BrokenPipe, Verdict::Retry),
         (ErrorKind::UnexpectedEof, Verdict::Retry),

@@ -17,13 +17,21 @@ use tonic::{
     codec::CompressionEncoding,
     codegen::{Body, StdError},
     metadata::MetadataMap,
+    transport::Endpoint,
 };
 use tonic_health::pb::{
     HealthCheckRequest, HealthCheckResponse,
     health_client::HealthClient,
     health_server::{Health, HealthServer},
 };
-use tower_retry_layer::{grpc::Grpc, observe::StopReason};
+use tower::ServiceBuilder;
+use tower_retry_layer::{
+    RetryLayer,
+    backoff::Schedule,
+    grpc::{Grpc, PeekTrailersLayer},
+    observe::{StopReason, on_retry},
+    replay::ReplayLayer,
+};
 
 use crate::{
     support::{Events, ms},
@@ -167,6 +175,28 @@ async fn a_stream_whose_first_item_is_an_error_is_retried_where_someone_looks() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_interceptor_above_may_refuse_or_pass_on() {
+    let service = Flaky::new(1, || Status::unavailable(""));
+    // Not boxed: the body is a `PeekBody`, which the interceptor makes one of if it refuses.
+    let stack = ServiceBuilder::new()
+        .layer(ReplayLayer::default())
+        .layer(RetryLayer::new(policy()))
+        .layer(PeekTrailersLayer::new(SECOND))
+        .map_request(|request: http::Request<_>| request.map(tonic::body::Body::new))
+        .service(channel(&service.net()));
+    for (refuses, code, calls) in [(true, Code::Aborted, 0), (false, Code::Ok, 2)] {
+        let interceptor = move |request: Request<()>| match refuses {
+            true => Err(Status::aborted("not today")),
+            false => Ok(request),
+        };
+        let mut client = HealthClient::with_interceptor(stack.clone(), interceptor);
+        let result = client.check(HealthCheckRequest::default()).await;
+        let seen = result.err().map_or(Code::Ok, |status| status.code());
+        assert_eq!((seen, service.calls()), (code, calls));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn peeked_trailers_come_through_whole() {
     let service = Flaky::new(9, || {
         let details = Bytes::from_static(b"why");
@@ -217,6 +247,50 @@ async fn a_server_that_restarts_costs_no_call() {
     assert_eq!(ask(client).await.unwrap(), 1);
     assert_eq!(events.reasons(), [StopReason::Success; 2]);
     assert_eq!(service.calls(), 3);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_that_is_not_there_yet_costs_no_call() {
+    use std::os::unix::net::UnixListener;
+
+    let path = std::env::temp_dir().join(format!("retry-layer-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let (made, listener) = tokio::sync::mpsc::unbounded_channel();
+    let (at, tries) = (path.clone(), Arc::new(AtomicUsize::new(0)));
+    let tried = tries.clone();
+    // It is made once the call has been told twice that it is not there.
+    let policy = policy().backoff(Schedule::new([ms(1)]).unwrap());
+    let policy = policy.observe(on_retry(move |event| {
+        assert_eq!(event.error_type, "connect");
+        if tried.fetch_add(1, Ordering::SeqCst) == 1 {
+            let _ = made.send(UnixListener::bind(&at).unwrap());
+        }
+    }));
+    let service = Flaky::new(0, || Status::unavailable(""));
+    let health = HealthServer::new(service.clone());
+    let server = tokio::spawn(async move {
+        let mut listener = listener;
+        let listener = listener.recv().await.unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = tokio::net::UnixListener::from_std(listener).unwrap();
+        let incoming = futures_util::stream::unfold(listener, |listener| async {
+            Some((listener.accept().await.map(|(stream, _)| stream), listener))
+        });
+        let server = tonic::transport::Server::builder().add_service(health);
+        server.serve_with_incoming(incoming).await
+    });
+    let channel = Endpoint::from_shared(format!("unix://{}", path.display())).unwrap();
+    let stack = ServiceBuilder::new()
+        .layer(ReplayLayer::default())
+        .layer(RetryLayer::new(policy))
+        .map_request(|request: http::Request<_>| request.map(tonic::body::Body::new))
+        .service(channel.connect_lazy());
+    let result = ask(HealthClient::new(stack)).await;
+    server.abort();
+    let _ = std::fs::remove_file(&path);
+    assert_eq!(result.unwrap(), 1);
+    assert_eq!((tries.load(Ordering::SeqCst), service.calls()), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]

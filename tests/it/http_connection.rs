@@ -110,6 +110,7 @@ async fn on_a_connection_a_refusal_is_that_of_a_datagram_socket() {
         ErrorKind::ConnectionRefused,
         ErrorKind::AddrInUse,
         ErrorKind::AddrNotAvailable,
+        ErrorKind::NotFound,
     ] {
         // Straight from `connect`, as in a service of one's own.
         let bare = Err(io::Error::from(kind));

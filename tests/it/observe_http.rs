@@ -41,6 +41,7 @@ fn errors_have_few_names() {
     for (kind, expected) in [
         (ErrorKind::TimedOut, "timeout"),
         (ErrorKind::ConnectionRefused, "connection_refused"),
+        (ErrorKind::NotFound, "connect"),
         (ErrorKind::ConnectionReset, "connection_reset"),
         (ErrorKind::BrokenPipe, "connection_reset"),
         (ErrorKind::UnexpectedEof, "connection_reset"),
