@@ -22,12 +22,32 @@ const UNITS: [(u8, u64); 6] = [
     (b'H', 3_600 * 1_000_000_000),
 ];
 
-/// The time that a request's headers give it; the first field counts.
+/// The time that a request's headers give it: the first field that can be read. A caller that says
+/// one thing legibly means to have a timeout, whatever stands before it.
 ///
-/// One to eight digits and a unit, as in `250m`. `None`: no such header, and whatever is not that:
-/// a sign, a fraction, whitespace, nine digits, a unit that the protocol does not know.
+/// `None`: there is none.
 pub(super) fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    let (unit, digits) = headers.get(GRPC_TIMEOUT)?.as_bytes().split_last()?;
+    let mut fields = headers.get_all(GRPC_TIMEOUT).iter();
+    fields.find_map(|field| read(field.as_bytes()))
+}
+
+/// The same as a header, in the finest unit that eight digits reach to, rounded down: an attempt
+/// never gets more than is left. Never zero, which the protocol does not know: then it is `1n`.
+pub(super) fn header(timeout: Duration) -> HeaderValue {
+    let nanos = timeout.as_nanos().max(1);
+    let (unit, value) = UNITS
+        .iter()
+        .map(|(unit, size)| (*unit, nanos / u128::from(*size)))
+        .find(|(_, value)| *value <= MAX_VALUE)
+        .unwrap_or((b'H', MAX_VALUE));
+    let text = format!("{value}{}", char::from(unit));
+    HeaderValue::try_from(text).expect("digits and a letter")
+}
+
+/// One to eight digits and a unit, as in `250m`. `None` for whatever is not that: a sign, a fraction,
+/// whitespace, nine digits, a unit that the protocol does not know.
+fn read(field: &[u8]) -> Option<Duration> {
+    let (unit, digits) = field.split_last()?;
     let (_, nanos) = UNITS.iter().find(|(name, _)| name == unit)?;
     if !(1..=MAX_DIGITS).contains(&digits.len()) {
         return None;
@@ -43,17 +63,4 @@ pub(super) fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let nanos = u128::from(value) * u128::from(*nanos);
     let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
     Some(Duration::new(seconds, (nanos % 1_000_000_000) as u32))
-}
-
-/// The same as a header, in the finest unit that eight digits reach to, rounded down: an attempt
-/// never gets more than is left. Never zero, which the protocol does not know: then it is `1n`.
-pub(super) fn header(timeout: Duration) -> HeaderValue {
-    let nanos = timeout.as_nanos().max(1);
-    let (unit, value) = UNITS
-        .iter()
-        .map(|(unit, size)| (*unit, nanos / u128::from(*size)))
-        .find(|(_, value)| *value <= MAX_VALUE)
-        .unwrap_or((b'H', MAX_VALUE));
-    let text = format!("{value}{}", char::from(unit));
-    HeaderValue::try_from(text).expect("digits and a letter")
 }

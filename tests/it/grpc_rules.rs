@@ -138,6 +138,7 @@ fn a_head_without_a_status_has_begun_and_is_final() {
     assert_eq!(verdict(&rules, &response(200, &[])), Verdict::Success);
     let pushed = response(200, &[(PUSHBACK, "-1")]);
     assert_eq!(verdict(&rules, &pushed), Verdict::Success);
+    assert_eq!(error_type(&pushed), "OK");
 }
 
 #[test]
@@ -339,6 +340,17 @@ fn a_call_that_was_not_processed_is_sent_again_even_without_unavailable() {
 }
 
 #[test]
+fn to_a_rule_a_call_that_was_not_processed_is_unavailable() {
+    let rules = Grpc::new().classify_with(|call, default| {
+        assert_eq!(call.code(), Some(Code::Unavailable));
+        assert_eq!(default, Verdict::Unprocessed);
+        Verdict::ServerRefused
+    });
+    let refused = io::Error::from(ErrorKind::ConnectionRefused);
+    assert_eq!(error_verdict(&rules, refused), Verdict::ServerRefused);
+}
+
+#[test]
 fn a_rule_sees_the_call_and_has_the_last_word() {
     let rules = Grpc::new()
         .classify_with(|call, default| {
@@ -435,6 +447,26 @@ async fn the_timeout_of_the_caller_is_the_deadline_of_the_session() {
             Limits::default(),
             "{value:?}"
         );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_timeouts_the_first_that_can_be_read_counts() {
+    for (values, millis) in [
+        (["1S", "9S"], 1_000),
+        (["9S", "1S"], 9_000),
+        (["nonsense", "1S"], 1_000),
+        (["1S", "nonsense"], 1_000),
+        (["123456789n", "0S"], 0),
+    ] {
+        let mut request = request();
+        for value in values {
+            let value = HeaderValue::from_static(value);
+            request.headers_mut().append(TIMEOUT, value);
+        }
+        let deadline = Some(Instant::now() + ms(millis));
+        let limits = limits_of(&Grpc::new(), &request);
+        assert_eq!(limits.deadline, deadline, "{values:?}");
     }
 }
 
@@ -600,6 +632,7 @@ fn prepared(attempt: u32, remaining: Option<Duration>) -> (Option<String>, Optio
     headers.append(PREVIOUS, HeaderValue::from_static("98"));
     if remaining.is_some() {
         headers.insert(TIMEOUT, HeaderValue::from_static("1H"));
+        headers.append(TIMEOUT, HeaderValue::from_static("2H"));
     }
     let rules = Grpc::new();
     Protocol::<_, Response<()>, fmt::Error>::prepare(&rules, &mut request, attempt, remaining);
