@@ -107,6 +107,12 @@ async fn a_body_is_never_at_its_end_and_never_too_long_before_it_is() {
                 && at == 0
             {
                 assert_eq!(hint.exact(), None, "{steps:?}: trailers would be cut off");
+            } else {
+                assert_eq!(
+                    hint.exact(),
+                    Some(bytes),
+                    "{steps:?} {at}: the source knows"
+                );
             }
             next(&mut body).await;
         }
@@ -200,6 +206,26 @@ async fn a_head_that_says_it_is_not_looked_behind() {
         let response = peek(SECOND, response.body(source).unwrap()).await;
         assert_eq!(judge(&response), expected, "{status} {code:?}");
         assert_eq!(played(response.into_body()).await, steps);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_says_it_is_not_waited_behind() {
+    for (status, code, wait) in [
+        (200, Some("0"), Duration::ZERO),
+        (200, Some("14"), Duration::ZERO),
+        (503, None, Duration::ZERO),
+        (200, None, SECOND),
+    ] {
+        let mut response = Response::builder().status(status);
+        if let Some(code) = code {
+            response = response.header("grpc-status", code);
+        }
+        let mut source = Source::new(&[Data("a")], &[true]);
+        source.asleep = true;
+        let started = Instant::now();
+        peek(SECOND, response.body(source).unwrap()).await;
+        assert_eq!(started.elapsed(), wait, "{status} {code:?}");
     }
 }
 

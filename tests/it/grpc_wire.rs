@@ -11,7 +11,7 @@ use tonic::{Code, codec::CompressionEncoding, transport::Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower::ServiceBuilder;
 use tower_retry_layer::{
-    RetryLayer, StandardPolicy,
+    RetryLayer, StandardPolicy, Verdict,
     backoff::Schedule,
     grpc::{self, Grpc},
     http::Boxed,
@@ -104,6 +104,42 @@ async fn a_unary_call_that_ends_in_every_way() {
             "{answer:?} {:?}",
             came.elapsed
         );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_reason_of_a_reset_stands_for_a_code() {
+    use grpc::Code;
+
+    for (reason, code) in [
+        (Reason::NO_ERROR, Code::Internal),
+        (Reason::PROTOCOL_ERROR, Code::Internal),
+        (Reason::INTERNAL_ERROR, Code::Internal),
+        (Reason::FLOW_CONTROL_ERROR, Code::Internal),
+        (Reason::SETTINGS_TIMEOUT, Code::Internal),
+        (Reason::STREAM_CLOSED, Code::Unknown),
+        (Reason::FRAME_SIZE_ERROR, Code::Internal),
+        (Reason::REFUSED_STREAM, Code::Unavailable),
+        (Reason::CANCEL, Code::Cancelled),
+        (Reason::COMPRESSION_ERROR, Code::Internal),
+        (Reason::CONNECT_ERROR, Code::Internal),
+        (Reason::ENHANCE_YOUR_CALM, Code::ResourceExhausted),
+        (Reason::INADEQUATE_SECURITY, Code::PermissionDenied),
+        (Reason::HTTP_1_1_REQUIRED, Code::Unknown),
+        (Reason::from(99), Code::Unknown),
+    ] {
+        let (tell, told) = std::sync::mpsc::channel();
+        let rules = Grpc::new().classify_with(move |call, _| {
+            let _ = tell.send(call.code());
+            Verdict::Stop
+        });
+        let server = Server::new([Answer::Reset(reason)]);
+        let mut client = HealthClient::new(stack(&server.net, StandardPolicy::new(rules)));
+        client
+            .check(HealthCheckRequest::default())
+            .await
+            .unwrap_err();
+        assert_eq!(told.try_recv(), Ok(Some(code)), "{reason:?}");
     }
 }
 
