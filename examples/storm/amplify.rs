@@ -1,6 +1,6 @@
 //! `storm amplify`: what a stream of requests becomes in an outage.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 
@@ -9,7 +9,7 @@ use crate::{
     axis::Axis,
     chart::{COLOURS, Chart, Key, Mark, Panel},
     model::amplify::{Guard, Load, Stream},
-    output::{Output, cost, duration},
+    output::{Output, duration, seed},
     table::{Cell, Table, grouped},
     workers,
 };
@@ -18,18 +18,19 @@ use crate::{
 pub(crate) struct Amplify {
     /// Requests in a second.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    #[arg(allow_negative_numbers = true)]
     rate: u32,
     /// How long they come.
-    #[arg(long, default_value = "60s", value_parser = duration)]
+    #[arg(long, default_value = "60s", value_parser = duration, allow_hyphen_values = true)]
     lasts: Duration,
     /// When the server goes down.
-    #[arg(long, default_value = "10s", value_parser = duration)]
+    #[arg(long, default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     down_at: Duration,
     /// What the server's recovery takes when nobody calls.
-    #[arg(long, default_value = "15s", value_parser = duration)]
+    #[arg(long, default_value = "15s", value_parser = duration, allow_hyphen_values = true)]
     outage: Duration,
     /// Equal seeds give equal runs.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     seed: u64,
     #[command(flatten)]
     output: Output,
@@ -40,10 +41,10 @@ const FAULTS: f64 = 0.05;
 
 impl Amplify {
     pub(crate) fn run(&self) -> Result<String, Failed> {
-        let begun = Instant::now();
         if self.down_at >= self.lasts {
             return Err("the server must go down while requests come".into());
         }
+        let files = self.output.open()?;
         let stream = Stream {
             rate: self.rate,
             lasts: self.lasts,
@@ -54,17 +55,16 @@ impl Amplify {
         };
         let loads = workers::each(&Guard::ALL, |guard| stream.run(*guard));
         let table = self.table(&loads);
-        self.output.write(&table, || self.chart(&loads))?;
+        files.write(&table, || self.chart(&loads))?;
         Ok(format!(
             "{} requests a second for {:?}; one attempt in 20 fails. At {:?} the server, which could serve\n\
              half as many again, goes down and needs {:?} of idle time to recover.\n\
              before, outage, after: sent ÷ offered. one request: the most attempts that one became.\n\n\
-             {table}\n{}\n",
+             {table}",
             grouped(self.rate.into()),
             self.lasts,
             self.down_at,
             self.outage,
-            cost(begun),
         ))
     }
 

@@ -1,7 +1,5 @@
 //! `storm contention`: the simulation that full jitter comes from, beside its published table.
 
-use std::time::Instant;
-
 use clap::Args;
 
 use crate::{
@@ -12,7 +10,7 @@ use crate::{
         contention::{self, Mean},
         law::{CLIENTS, Law, Published},
     },
-    output::{Output, cost},
+    output::{Output, seed},
     table::{Cell, Table},
     workers,
 };
@@ -31,9 +29,10 @@ const DRAWN: [(&str, Law); 6] = [
 pub(crate) struct Contention {
     /// Runs of each cell, of which the table has the mean.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    #[arg(allow_negative_numbers = true)]
     repetitions: u32,
     /// Equal seeds give equal runs.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     seed: u64,
     #[command(flatten)]
     output: Output,
@@ -44,7 +43,7 @@ type Row<'a> = &'a [Mean];
 
 impl Contention {
     pub(crate) fn run(&self) -> Result<String, Failed> {
-        let begun = Instant::now();
+        let files = self.output.open()?;
         let jobs: Vec<(Law, u32)> = Law::ALL
             .into_iter()
             .flat_map(|law| CLIENTS.map(|clients| (law, clients)))
@@ -53,17 +52,16 @@ impl Contention {
             contention::mean(*law, *clients, self.repetitions, self.seed)
         });
         let rows: &[Row<'_>] = &means.chunks(CLIENTS.len()).collect::<Vec<_>>();
-        self.output.write(&cells(rows), || self.chart(rows))?;
+        files.write(&cells(rows), || self.chart(rows))?;
         Ok(format!(
             "N clients update one row with a version: milliseconds until the last has written / writes\n\
              attempted, the mean of {} runs, above the published mean of 300.\n\n\
              {}\n\
              A6, gRPC's ±20 %, may exceed its cap by a fifth. The crate's never exceeds it: a cap a fifth\n\
              higher gives it the same delays. At the same cap it waits less and calls hardly more.\n\
-             tower's loses its jitter at its cap and cuts it to whole seconds, so its rows differ.\n\n{}\n",
+             tower's loses its jitter at its cap and cuts it to whole seconds, so its rows differ.\n",
             self.repetitions,
             shown(rows),
-            cost(begun),
         ))
     }
 

@@ -1,6 +1,6 @@
 //! `storm fleet`: processes with seeds of their own, and with equal ones by mistake.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 
@@ -9,7 +9,7 @@ use crate::{
     axis::Axis,
     chart::{COLOURS, Chart, Key, Mark, Panel, steps},
     model::{self, fleet::Seeding, herd::Outcome},
-    output::{Output, cost, duration},
+    output::{Output, duration, seed},
     table::{Cell, Table, grouped},
     workers,
 };
@@ -24,15 +24,17 @@ const BARS: usize = 16;
 pub(crate) struct Fleet {
     /// Processes, each with a policy and a budget of its own.
     #[arg(long, default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(allow_negative_numbers = true)]
     processes: u32,
     /// Calls of each process.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=10))]
+    #[arg(allow_negative_numbers = true)]
     calls: u32,
     /// What the server's recovery takes when nobody calls.
-    #[arg(long, default_value = "1s", value_parser = duration)]
+    #[arg(long, default_value = "1s", value_parser = duration, allow_hyphen_values = true)]
     outage: Duration,
     /// Equal seeds give equal runs.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     seed: u64,
     #[command(flatten)]
     output: Output,
@@ -40,7 +42,7 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     pub(crate) fn run(&self) -> Result<String, Failed> {
-        let begun = Instant::now();
+        let files = self.output.open()?;
         let fleet = model::fleet::Fleet {
             processes: self.processes,
             calls: self.calls,
@@ -49,15 +51,14 @@ impl Fleet {
         };
         let outcomes = workers::each(&Seeding::ALL, |seeding| fleet.run(*seeding));
         let table = self.table(&outcomes);
-        self.output.write(&table, || self.chart(&outcomes))?;
+        files.write(&table, || self.chart(&outcomes))?;
         Ok(format!(
             "{} processes fail together at 0 s, each with {} calls, a policy and the default budget of its\n\
              own. The server serves all their calls in two seconds and needs {:?} of idle time to recover.\n\n\
-             {table}\n{}\n",
+             {table}",
             grouped(self.processes.into()),
             self.calls,
             self.outage,
-            cost(begun),
         ))
     }
 

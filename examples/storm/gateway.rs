@@ -46,9 +46,10 @@ use crate::{
 pub(crate) struct Gateway {
     /// Clients of each strategy, each with connections of its own.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=500))]
+    #[arg(allow_negative_numbers = true)]
     callers: u32,
     /// How long the server answers 503, from the first call on.
-    #[arg(long, default_value = "700ms", value_parser = duration)]
+    #[arg(long, default_value = "700ms", value_parser = duration, allow_hyphen_values = true)]
     outage: Duration,
     /// Show the attempts of one caller of each strategy.
     #[arg(long)]
@@ -59,6 +60,7 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     pub(crate) fn run(&self) -> Result<String, Failed> {
+        let files = self.output.open()?;
         let runtime = tokio::runtime::Runtime::new()?;
         let mut storms = Vec::new();
         // One after another: at the same time they would disturb each other.
@@ -72,7 +74,7 @@ impl Gateway {
             .map(|(strategy, storm)| format!("{}, one caller:\n{}\n", strategy.name(), storm.trace))
             .collect();
         let table = self.table(&storms);
-        self.output.write(&table, || self.chart(&storms))?;
+        files.write(&table, || self.chart(&storms))?;
         Ok(format!(
             "A server on loopback answers 503 for {:?} from the first call on; {} clients a strategy.\n\n\
              {traces}{table}",

@@ -1,6 +1,6 @@
 //! `storm herd`: thousands of callers fail together, and what comes back.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 
@@ -13,7 +13,7 @@ use crate::{
         herd::{Outcome, PROCESS},
         strategy::{BASE, CAP, PATIENCE, Strategy},
     },
-    output::{Output, cost, duration},
+    output::{Output, duration, seed},
     table::{Cell, Table, grouped},
     workers,
 };
@@ -28,12 +28,13 @@ const BARS: usize = 16;
 pub(crate) struct Herd {
     /// Callers, each with one request.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(allow_negative_numbers = true)]
     callers: u32,
     /// What the server's recovery takes when nobody calls.
-    #[arg(long, default_value = "1s", value_parser = duration)]
+    #[arg(long, default_value = "1s", value_parser = duration, allow_hyphen_values = true)]
     outage: Duration,
     /// Equal seeds give equal runs.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     seed: u64,
     #[command(flatten)]
     output: Output,
@@ -41,7 +42,7 @@ pub(crate) struct Herd {
 
 impl Herd {
     pub(crate) fn run(&self) -> Result<String, Failed> {
-        let begun = Instant::now();
+        let files = self.output.open()?;
         let herd = self.model();
         let jobs: Vec<(Strategy, bool)> = Strategy::ALL
             .into_iter()
@@ -52,17 +53,16 @@ impl Herd {
         });
         let table = self.table(&jobs, &outcomes);
 
-        self.output.write(&table, || self.chart(&outcomes))?;
+        files.write(&table, || self.chart(&outcomes))?;
         Ok(format!(
             "{} callers in processes of {PROCESS} fail together at 0 s. The server serves {} calls a second\n\
              and needs {:?} of idle time to recover; refusing takes a tenth of serving. {PATIENCE} attempts (default\n\
              policy: 3); immediate 20 ms, fixed 200 ms, the others from {BASE:?} to {CAP:?}. The budget is the\n\
              default, one for each process.\n\n\
-             {table}\n{}\n",
+             {table}",
             grouped(herd.callers.into()),
             grouped(herd.per_second.into()),
             herd.outage,
-            cost(begun),
         ))
     }
 

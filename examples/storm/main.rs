@@ -10,13 +10,14 @@
 //!
 //! It counts on the receiver's side: not whether a call got through, but how many arrived, and how
 //! many in the same instant. Each command prints one table; `--svg FILE` draws it, `--csv FILE`
-//! keeps it, and all but `gateway` are the same for the same `--seed`.
+//! keeps it, and all but `gateway` are the same for the same `--seed`. What it took goes to stderr.
 //!
 //! What is simulated is in [`model`], which the tests run too; how, is said there.
 
 use std::{
     io::{self, Write},
     process::ExitCode,
+    time::Instant,
 };
 
 use clap::{Parser, Subcommand};
@@ -58,7 +59,9 @@ enum Command {
 type Failed = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    let done = match Storm::parse().command {
+    let command = Storm::parse().command;
+    let begun = Instant::now();
+    let done = match command {
         Command::Gateway(command) => command.run(),
         Command::Herd(command) => command.run(),
         Command::Contention(command) => command.run(),
@@ -67,7 +70,11 @@ fn main() -> ExitCode {
     };
     let shown = done.and_then(|text| Ok(io::stdout().write_all(text.as_bytes())?));
     match shown {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            // Not with the results, which are to be compared.
+            eprintln!("{}", output::cost(begun));
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             eprintln!("storm: {error}");
             ExitCode::FAILURE
