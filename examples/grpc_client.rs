@@ -74,7 +74,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (min, max) = (Duration::from_millis(100), Duration::from_secs(1));
     let jitter = Jitter::Proportional(0.2);
     let policy = StandardPolicy::grpc()
-        .max_attempts(5)
+        .max_attempts(10)
         .backoff(ExponentialBackoffMaker::new(
             min,
             max,
@@ -99,7 +99,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut request = tonic::Request::new(HealthCheckRequest {
         service: "shop".into(),
     });
-    request.set_timeout(Duration::from_secs(5));
+    request.set_timeout(Duration::from_secs(30));
     let response = client.check(request).await?;
 
     let summary = response.extensions().get::<RetrySummary>();
@@ -108,6 +108,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         "{:?} after {attempts} attempts",
         response.get_ref().status()
     );
-    assert_eq!((response.get_ref().status, attempts), (1, 4));
+    // How many attempts found no server depends on the machine; two were told that it is busy.
+    assert_eq!(response.get_ref().status, 1);
+    assert_eq!(CALLS.load(Ordering::Relaxed), 3);
+    assert!((3..=10).contains(&attempts));
     Ok(())
 }
