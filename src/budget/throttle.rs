@@ -19,6 +19,10 @@ const MAX_TOKENS: u32 = 1_000;
 /// So a refused retry costs nothing, and there is nothing to refund. One throttle serves one server
 /// name; in a service config it is `retryThrottling`.
 ///
+/// A call is counted when its response begins. So one that fails in trailers counts as a success,
+/// unless a `grpc::PeekTrailersLayer` looks at them: against servers that
+/// put every status there, the throttle does not close without that layer.
+///
 /// [proposal A6]: https://github.com/grpc/proposal/blob/master/A6-client-retries.md
 ///
 /// # Examples

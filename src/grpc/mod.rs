@@ -29,11 +29,23 @@
 //!
 //! What is to be new on each attempt, such as a token in the metadata, goes below the retry layer,
 //! and so does a [`PeekTrailersLayer`], for servers that put the status of a failed call into
-//! trailers. To write down the channel's type, box it: `tower::util::BoxCloneService`.
+//! trailers. An attempt that an interceptor down there refuses counts as one, and is judged by the
+//! code that it refused with. To write down the channel's type, box it:
+//! `tower::util::BoxCloneSyncService`, over which a client is `Sync` as it is over tonic's channel.
 //!
 //! A call is retried until its response begins. Errors that come after a message of a stream are
 //! the caller's, and so is a request that outgrew the recording. Calls in both directions are no
-//! exception: what was sent is recorded until the response's head comes, which commits.
+//! exception: what was sent is recorded until the response's head comes, which commits. To the
+//! budget, a response that has begun is a success; a failure in trailers that no
+//! [`PeekTrailersLayer`] looked at deposits like one.
+//!
+//! # Deadlines
+//!
+//! The client's timeout, [`total_timeout`](crate::StandardPolicy::total_timeout) and the extension
+//! [`Deadline`](crate::http::Deadline) bound the session, the earliest of them counts, and every
+//! attempt carries what is left of it as `grpc-timeout`. The server heeds that, and so does the timer
+//! of tonic's channel. So over gRPC they do end an attempt in flight, which the retry layer by
+//! itself never does.
 //!
 //! # A service config
 //!
@@ -46,7 +58,7 @@
 //! | (the jitter of A6, ±20 %) | [`Jitter::Proportional`](crate::backoff::Jitter::Proportional)`(0.2)` | full jitter unless set: it spreads clients better for the same number of calls |
 //! | `retryableStatusCodes` | [`Grpc::retry_code`], [`Grpc::retry_code_for`] | `UNAVAILABLE` unless set |
 //! | `retryThrottling` | [`budget`](crate::StandardPolicy::budget) with a [`RetryThrottle`](crate::budget::RetryThrottle) | a [`TokenBudget`](crate::budget::TokenBudget) unless set: it bounds retries, the throttle stops them |
-//! | `timeout` | [`total_timeout`](crate::StandardPolicy::total_timeout) | |
+//! | `timeout` | [`total_timeout`](crate::StandardPolicy::total_timeout) | see [Deadlines](#deadlines) |
 //!
 //! ```
 //! use std::time::Duration;

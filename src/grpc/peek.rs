@@ -25,6 +25,7 @@ pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status"
 /// gRPC has two ways to say that a call failed at once: the status in the response's head
 /// (Trailers-Only), or a head without it and then trailers. The second looks like a response that
 /// has begun, which is never retried. Some servers, among them Akka's and Python's, know no other.
+/// Where nobody looks, such a failure is a success to the budget, too, and deposits like one.
 ///
 /// This layer stands *below* the retry layer. It holds a response back until its first frame, for
 /// `max_wait` at most, and tells [`Grpc`](super::Grpc) if that was the trailers. Head and body are

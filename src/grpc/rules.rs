@@ -12,7 +12,7 @@ type Rule = Arc<dyn Fn(&Call<'_>, Verdict) -> Verdict + Send + Sync>;
 /// | the call ended with | verdict |
 /// |---|---|
 /// | `OK` | success |
-/// | a response that has begun: headers without a `grpc-status` | success: what follows is the caller's, nothing is sent again (A6: committed) |
+/// | a response that has begun: headers without a `grpc-status` | success: what follows is the caller's, nothing is sent again (A6: committed). It deposits like one, even if its trailers tell of a failure that nobody peeked at |
 /// | `UNAVAILABLE`, and what [`retry_code`](Self::retry_code) adds | retry, after the server's pushback if there is one |
 /// | a pushback that says no, whatever the code | no retry; the throttle counts it |
 /// | any other code | stop: neither a deposit nor, for a [`RetryThrottle`](crate::budget::RetryThrottle), a failure |
@@ -51,7 +51,9 @@ type Rule = Arc<dyn Fn(&Call<'_>, Verdict) -> Verdict + Send + Sync>;
 /// - `grpc-previous-rpc-attempts` is 1 on the first retry and so on, and taken off the first attempt.
 /// - `grpc-timeout` is read once, as the deadline of the whole session; `total_timeout` and the
 ///   extension [`Deadline`](crate::http::Deadline) count as well if they are earlier. Each attempt
-///   carries what is left, rounded down, so the server sees it fall.
+///   carries what is left, rounded down, in place of all such fields: it is never larger than
+///   before, and equal where its unit hides the difference, which above 27.7 hours is a second or
+///   more. Of several fields the first that can be read counts.
 ///
 /// The extensions [`NoRetry`](crate::http::NoRetry), [`MaxAttempts`](crate::http::MaxAttempts) and
 /// [`RetryAttempt`](crate::http::RetryAttempt) mean what they mean for HTTP. With tonic they are put
