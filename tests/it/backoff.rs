@@ -401,6 +401,24 @@ fn full_precision_is_kept_where_an_f64_would_lose_it() {
 
 // B13: tower needs a runtime to tell a delay.
 #[test]
+fn centuries_are_exact_too() {
+    let odd = Duration::new(u64::MAX / 3, 123_456_789);
+    let same = Maker::new(odd, odd, Jitter::None, Seeds::random()).unwrap();
+    assert_eq!(same.make_backoff().next_delay(), odd);
+
+    let min = Duration::from_nanos(123_456_789);
+    let tripled = Maker::new(min, Duration::MAX, Jitter::None, Seeds::random()).unwrap();
+    let exact = 123_456_789 * 3_u128.pow(25);
+    let delay = tripled.with_factor(3.0).unwrap().base_delay(25);
+    assert_eq!(delay.as_nanos(), exact);
+
+    let max = Duration::MAX;
+    let full = ExponentialBackoffMaker::new(max, max, Jitter::Full, || Fixed(JUST_BELOW_ONE));
+    let nearly = (max.as_nanos() as f64 * JUST_BELOW_ONE) as u128;
+    assert_eq!(full.unwrap().make_backoff().next_delay().as_nanos(), nearly);
+}
+
+#[test]
 fn delays_need_no_runtime() {
     assert_eq!(maker(5, 5, Jitter::None).make_backoff().next_delay(), ms(5));
 }
