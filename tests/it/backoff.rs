@@ -453,6 +453,23 @@ fn a_seed_makes_a_run_reproducible_session_by_session() {
     assert_ne!(run(8)[0], a);
 }
 
+// The five numbers are those by which implementations of SplitMix64 are checked.
+#[test]
+fn the_seeds_are_those_of_splitmix64() {
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    let seeds = Seeds::from_seed(1_234_567 + GOLDEN);
+    for seed in [
+        6_457_827_717_110_365_317,
+        3_203_168_211_198_807_973,
+        9_817_491_932_198_370_423,
+        4_593_380_528_125_082_431,
+        16_408_922_859_458_223_821,
+    ] {
+        let mut known = fastrand::Rng::with_seed(seed);
+        assert_eq!(seeds.make_rng().next_u64(), known.u64(..));
+    }
+}
+
 // A seed drawn for every session would shift the others'.
 #[test]
 fn a_session_that_never_waits_draws_no_seed() {
