@@ -10,7 +10,7 @@ use crate::policy::Policy;
 /// A service that sends a failed request again, as its policy decides.
 ///
 /// Made by [`RetryLayer`](crate::RetryLayer). The inner service is cloned for the retries of a
-/// request, so it must be `Clone`; `BoxCloneService` is a `Clone` box for one whose type is long,
+/// request, so it must be `Clone`; `BoxCloneSyncService` is a `Clone` box for one whose type is long,
 /// and a `Buffer` makes any service `Clone`.
 ///
 /// # Readiness
