@@ -2,9 +2,11 @@
 //!
 //! `cargo bench --all-features --bench ratios`
 //!
-//! Everything that is compared runs in this one process, by turns of some milliseconds, and the fastest
+//! Everything that is compared runs in this one process, by turns of some milliseconds. The fastest
 //! turn of each counts: what else the machine does in the meantime makes turns slower, never
-//! faster. Part of a group's name picks some of them: `-- success`.
+//! faster. Requests over a socket are another matter, as two threads may meet luckily, too: there
+//! each turn is compared with its neighbour, and the median of the ratios counts. Part of a group's
+//! name picks some of them: `-- success`.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -139,10 +141,18 @@ const fn row(group: &'static str, ours: &'static str, theirs: &'static str, targ
 
 fn print(mut group: Group) {
     let name = group.name;
-    let times = measure(&mut group);
+    let long = one(&mut group.cases[0]) > TAKES_LONG;
+    let turns = measure(&mut group, if long { LONG } else { SHORT });
     for row in ROWS.iter().filter(|row| row.group == name) {
-        let (ours, theirs) = (times[row.ours], times[row.theirs]);
-        let ratio = ours / theirs;
+        let (ours, theirs) = (&turns[row.ours], &turns[row.theirs]);
+        let pairs = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs);
+        let pairs = median(pairs.collect());
+        let (ours, theirs) = if long {
+            (median(ours.clone()), median(theirs.clone()))
+        } else {
+            (fastest(ours), fastest(theirs))
+        };
+        let ratio = if long { pairs } else { ours / theirs };
         let (kept, target) = match row.target {
             Ratio(most) => (ratio <= most, format!("≤ {most}")),
             More(most) => (ours - theirs <= most, format!("≤ {most} ns more")),
@@ -159,26 +169,35 @@ fn print(mut group: Group) {
     }
 }
 
-/// The fastest turn of each case, in nanoseconds for one time.
-fn measure(group: &mut Group) -> HashMap<String, f64> {
-    let (rounds, turn) = match one(&mut group.cases[0]) {
-        long if long > TAKES_LONG => LONG,
-        _ => SHORT,
-    };
-    let counts: Vec<u64> = group
-        .cases
-        .iter_mut()
-        .map(|case| turn.as_nanos().div_ceil(one(case).as_nanos().max(1)) as u64)
-        .collect();
-    let mut fastest = vec![f64::INFINITY; counts.len()];
-    for _ in 0..rounds {
-        for ((case, &count), fastest) in group.cases.iter_mut().zip(&counts).zip(&mut fastest) {
-            let took = case.run(count).as_nanos() as f64 / count as f64;
-            *fastest = fastest.min(took);
+/// The turns of each case, in nanoseconds for one time.
+fn measure(group: &mut Group, (rounds, turn): (usize, Duration)) -> HashMap<String, Vec<f64>> {
+    let cases = &mut group.cases;
+    let count = |case| turn.as_nanos().div_ceil(one(case).as_nanos().max(1)) as u64;
+    let counts: Vec<u64> = cases.iter_mut().map(count).collect();
+    let mut turns = vec![Vec::new(); counts.len()];
+    for round in 0..rounds {
+        for at in 0..counts.len() {
+            // Forth and back, so that each is as often after the other as before it.
+            let at = if round % 2 == 0 {
+                at
+            } else {
+                counts.len() - 1 - at
+            };
+            let took = cases[at].run(counts[at]);
+            turns[at].push(took.as_nanos() as f64 / counts[at] as f64);
         }
     }
-    let names = group.cases.iter().map(|case| case.name.clone());
-    names.zip(fastest).collect()
+    let names = cases.iter().map(|case| case.name.clone());
+    names.zip(turns).collect()
+}
+
+fn fastest(turns: &[f64]) -> f64 {
+    turns.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+fn median(mut turns: Vec<f64>) -> f64 {
+    turns.sort_by(f64::total_cmp);
+    turns[turns.len() / 2]
 }
 
 /// About how long one time takes.
@@ -196,7 +215,7 @@ fn one(case: &mut Case) -> Duration {
 
 fn time(nanos: f64) -> String {
     match nanos {
-        long if long >= 1_000.0 => format!("{:.1} µs", long / 1_000.0),
+        long if long >= 1_000.0 => format!("{:.1} µs, {:.0}/s", long / 1e3, 1e9 / long),
         short => format!("{short:.1} ns"),
     }
 }
