@@ -134,6 +134,31 @@ async fn retries_are_marked_under_towers_layer_with_the_time_left() {
     );
 }
 
+// A wrapper may copy requests itself and forward `retry` alone.
+#[test]
+fn limits_are_read_under_towers_layer_without_a_copy_too() {
+    use tower_retry_layer::{Attempt, Limits, Protocol, Verdict};
+
+    /// Every request forbids retries.
+    struct Once;
+    impl Protocol<u32, (), ()> for Once {
+        fn classify(&self, _: &Attempt<'_, u32, (), ()>) -> Verdict {
+            Verdict::Retry
+        }
+        fn clone_request(&self, request: &u32) -> Option<u32> {
+            Some(*request)
+        }
+        fn limits(&self, _: &u32) -> Limits {
+            let mut limits = Limits::default();
+            limits.no_retry = true;
+            limits
+        }
+    }
+    let mut policy = StandardPolicy::new(Once).without_budget();
+    let wait = theirs::Policy::retry(&mut policy, &mut 0, &mut Err::<(), _>(()));
+    assert!(wait.is_none());
+}
+
 // The copy may lack the mark that says so: it is read before the copy is made.
 #[cfg(feature = "http")]
 #[tokio::test(start_paused = true)]
