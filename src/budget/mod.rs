@@ -63,6 +63,7 @@ pub trait Budget: Send + Sync {
     fn deposit(&self);
 
     /// Takes one retry out of the budget, or says that there is none.
+    #[must_use = "a retry that the budget refused must not be sent"]
     fn withdraw(&self) -> bool;
 
     /// Gives back the withdrawal of a retry that was not sent.

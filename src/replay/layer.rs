@@ -20,7 +20,7 @@ const DEFAULT_MAX_BYTES: usize = 256 * 1024;
 /// Clones share the limit of [`max_total_bytes`](Self::max_total_bytes), as do the services that
 /// they make.
 #[derive(Clone, Debug)]
-#[must_use = "a layer does nothing until it wraps a service"]
+#[must_use = "a layer does nothing until it is given a service"]
 pub struct ReplayLayer {
     limits: Limits,
 }

@@ -329,12 +329,12 @@ async fn events_tell_what_the_budget_holds() {
 #[tokio::test(start_paused = true)]
 async fn a_budgets_level_has_its_fraction() {
     let token = TokenBudget::new(2, 0.25).unwrap();
-    token.withdraw();
+    assert!(token.withdraw());
     token.deposit();
     assert_eq!((token.level(), token.balance()), (Some(1.25), 1));
 
     let tps = TpsBudget::new(ms(10_000), 1, 0.25).unwrap();
-    tps.withdraw();
+    assert!(tps.withdraw());
     tps.deposit();
     assert_eq!((tps.level(), tps.balance()), (Some(9.25), 9));
 

@@ -1,4 +1,5 @@
-//! What every attempt is given: edge cases 1 to 11, 19, 21, 22, 31 to 33 and 36.
+//! What every attempt is given: edge cases 1 to 11, 19, 21, 22, 31 to 33 and 36. Case 23 is in
+//! `src/replay/record.rs`, case 39 in `grpc_peek.rs`.
 
 use std::{collections::VecDeque, error::Error as _, sync::atomic::Ordering, time::Duration};
 
