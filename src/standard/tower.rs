@@ -3,7 +3,11 @@
 use ::tower::retry::Policy;
 
 use super::{StandardPolicy, Wait, session::Noted};
-use crate::{backoff::MakeBackoff, observe::StopReason, protocol::Protocol};
+use crate::{
+    backoff::MakeBackoff,
+    observe::StopReason,
+    protocol::{Limits, Protocol},
+};
 
 /// See [`compat`](crate::compat) for what tower does not tell its policies.
 impl<P, M, Req, Res, E> Policy<Req, Res, E> for StandardPolicy<P, M>
@@ -33,7 +37,10 @@ where
         } else {
             let started = self.start::<Req, Res, E>();
             let limits = self.config.protocol.limits(request);
-            self.session.noted = Some(Box::new(Noted { started, limits }));
+            // Most requests have nothing to note, and a success at once shall allocate nothing here
+            // either (invariant 10).
+            let nothing = started.is_none() && limits == Limits::default();
+            self.session.noted = (!nothing).then(|| Box::new(Noted { started, limits }));
         }
         let copy = self.config.protocol.clone_request(request);
         if copy.is_none() {

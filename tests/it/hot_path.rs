@@ -37,7 +37,10 @@ impl Service<u64> for Echo {
 
 /// Allocations of a thousand requests that succeed at once.
 fn allocations<P: Policy<u64, u64, ()> + Clone>(policy: P) -> u64 {
-    let mut service = RetryLayer::new(policy).layer(Echo);
+    allocations_of(RetryLayer::new(policy).layer(Echo))
+}
+
+fn allocations_of(mut service: impl Service<u64, Response = u64, Error = ()>) -> u64 {
     let mut cx = Context::from_waker(Waker::noop());
     let counted = allocation_counter::measure(|| {
         for request in 0..1_000 {
@@ -79,6 +82,13 @@ fn a_success_at_once_allocates_nothing() {
         allocations(policy().total_timeout(Duration::from_secs(1))),
         0
     );
+}
+
+#[cfg(feature = "tower")]
+#[test]
+fn a_success_at_once_allocates_nothing_under_towers_layer_either() {
+    let layer = tower::retry::RetryLayer::new(StandardPolicy::new(on_error()));
+    assert_eq!(allocations_of(layer.layer(Echo)), 0);
 }
 
 // No field is computed and no event constructed.
